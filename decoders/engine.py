@@ -1,0 +1,47 @@
+"""A loaded target with its tokenizer and drafters: prompt rows in, result rows out."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from decoders.loop import Decoder, Forwarder, Observer, decode
+from decoders.options import DecodeOptions
+from decoders.prompts import PromptRow, build_request
+from decoders.proposers.base import Proposer
+from decoders.request import Request, Result
+from models.text import TextCodec, open_codec
+
+
+class Engine:
+    """What a process that owns a target can do: build requests, decode them, spell results."""
+
+    def __init__(self, folder: Path, target: Forwarder, proposers: Mapping[str, Proposer]) -> None:
+        self.folder = folder
+        self.target = target
+        self.proposers = proposers
+        self.codec: TextCodec | None = open_codec(folder)
+
+    def requests(self, rows: Iterable[PromptRow], options: DecodeOptions) -> list[Request]:
+        """Requests of prompt rows, in their order."""
+        return [build_request(row, options, self.codec) for row in rows]
+
+    def decoder(self, observer: Observer | None = None) -> Decoder:
+        """A fresh, empty batch on this target."""
+        return Decoder(self.target, self.proposers, observer)
+
+    def decode(self, requests: Sequence[Request], batch_size: int = 1) -> Iterator[Result]:
+        """Results as they finish."""
+        return decode(self.decoder(), requests, batch_size)
+
+    def spell(self, result: Result, trace: bool = False) -> dict[str, Any]:
+        """The output row of a result; ``text`` is ``None`` without a tokenizer."""
+        text = self.codec.decode(result.token_ids) if self.codec else None
+        return result.row(text, trace)
+
+    def generate(
+        self, rows: Iterable[PromptRow], options: DecodeOptions, trace: bool = False
+    ) -> list[dict[str, Any]]:
+        """Output rows in the order of the prompts."""
+        requests = self.requests(rows, options)
+        found = {r.request.id: self.spell(r, trace) for r in self.decode(requests, options.batch_size)}
+        return [found[request.id] for request in requests]

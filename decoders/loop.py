@@ -1,0 +1,198 @@
+"""The one loop of every state-based method, for a batch of requests in one forward.
+
+Each call of :meth:`Decoder.step` is one round: draft, one target forward over every request's root
+and drafts, walk, commit. Requests join and leave between rounds; none depends on its neighbours.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from decoders.judge import judge
+from decoders.proposers.base import Proposer, View
+from decoders.request import Request, Result, Round
+from decoders.sequence import Copies, Sequence
+from decoders.stale import Stale
+from decoders.state import State
+from decoders.walk import walk
+from models.spec import TargetSpec
+from models.target import NO_PARENT, CopyBatch
+
+
+class Forwarder(Protocol):
+    """What the loop needs of a target, on one rank or on several."""
+
+    spec: TargetSpec
+
+    def open_slot(self, slot: int) -> None: ...
+    def close_slot(self, slot: int) -> None: ...
+    def prefill(self, slot: int, tokens: "tuple[int, ...]") -> None: ...
+    def forward(self, batch: CopyBatch) -> Tensor: ...
+
+
+class Observer(Protocol):
+    """Sees every forward of a draft-free run: the stale distribution and the step it led to."""
+
+    def observe(self, sequence: Sequence, root: State, stale: Stale) -> None: ...
+
+
+class Decoder:
+    """Decodes requests on one target; ``proposers`` maps a method's name to its proposer."""
+
+    def __init__(
+        self,
+        target: Forwarder,
+        proposers: Mapping[str, Proposer],
+        observer: Observer | None = None,
+    ) -> None:
+        self.target = target
+        self.proposers = proposers
+        self.observer = observer
+        self.active: dict[str, Sequence] = {}
+        self._next_slot = 0
+
+    def add(self, request: Request) -> Sequence:
+        """Let a request join the batch; raises ``ValueError`` for one that cannot be decoded."""
+        check_request(request, self.target.spec)
+        if request.options.drafts and request.options.method not in self.proposers:
+            raise ValueError(f"decode.method {request.options.method}: its drafter is not loaded")
+        if request.id in self.active:
+            raise ValueError(f"id {request.id!r} is already being decoded")
+        sequence = Sequence(request, self._next_slot, self.target.spec)
+        self._next_slot += 1
+        self.target.open_slot(sequence.slot)
+        self.active[request.id] = sequence
+        return sequence
+
+    def remove(self, request_id: str) -> None:
+        """Drop a request (finished or cancelled) and free its prefix."""
+        self.target.close_slot(self.active.pop(request_id).slot)
+
+    @torch.inference_mode()
+    def step(self) -> list[Result]:
+        """One forward for every active request; returns those that it finished."""
+        done = [s for s in self.active.values() if s.request.options.max_new_tokens == 0]
+        running = [s for s in self.active.values() if s not in done]
+        for sequence in running:
+            self._prefill(sequence)
+        if running:
+            done += self._round(running)
+        for sequence in done:
+            self.remove(sequence.request.id)
+        return [sequence.result() for sequence in done]
+
+    def _prefill(self, sequence: Sequence) -> None:
+        if not sequence.prefilled and sequence.aligned_prompt:
+            prompt = sequence.request.prompt_ids[: sequence.aligned_prompt]
+            self.target.prefill(sequence.slot, prompt)
+            sequence.rounds.append(Round("prefill"))
+        sequence.prefilled = True
+
+    def _round(self, sequences: list[Sequence]) -> list[Sequence]:
+        drafts = self._propose(sequences)
+        parts = [sequence.copies(states) for sequence, states in zip(sequences, drafts, strict=True)]
+        batch, num_rows = copy_batch(sequences, parts)
+        logits_RV = self.target.forward(batch)
+        done = []
+        for sequence, part, rows in zip(sequences, parts, logits_RV.split(num_rows), strict=True):
+            if self._commit(sequence, part, rows):
+                done.append(sequence)
+        return done
+
+    def _propose(self, sequences: list[Sequence]) -> list[list[State]]:
+        """Drafts of every sequence; none for one that has no stale distribution yet."""
+        drafts: dict[str, list[State]] = {sequence.request.id: [] for sequence in sequences}
+        for method, proposer in self.proposers.items():
+            asking = [
+                s
+                for s in sequences
+                if s.request.options.drafts and s.request.options.method == method and s.stale
+            ]
+            if asking:
+                proposed = proposer.propose([view_of(sequence) for sequence in asking])
+                for sequence, found in zip(asking, proposed, strict=True):
+                    drafts[sequence.request.id] = [draft.state for draft in found]
+        return [drafts[sequence.request.id] for sequence in sequences]
+
+    def _commit(self, sequence: Sequence, part: Copies, logits_RV: Tensor) -> bool:
+        states = part.states[part.root :]
+        judged = judge(sequence, states, logits_RV)
+        copy_of = {state: index for index, state in enumerate(states)}
+        result = walk(states[0], copy_of, judged.step, sequence.finished)
+        stale = None
+        if self.observer is not None or sequence.request.options.drafts:
+            stale = judged.stale(result.last)
+        if self.observer is not None and stale is not None:
+            self.observer.observe(sequence, states[result.last], stale)
+        return sequence.apply(part, result, stale)
+
+
+def view_of(sequence: Sequence) -> View:
+    """What a proposer may see of a sequence."""
+    assert sequence.stale is not None
+    return View(
+        root=sequence.state,
+        stale=sequence.stale,
+        options=sequence.request.options,
+        mask_id=sequence.spec.mask_token_id,
+        prompt_end=max(0, sequence.prompt_end - sequence.block_start),
+        finished=sequence.finished,
+    )
+
+
+def copy_batch(sequences: list[Sequence], parts: list[Copies]) -> tuple[CopyBatch, list[int]]:
+    """All requests' copies side by side, and how many logit rows each request asked for."""
+    slots: list[int] = []
+    parents: list[int] = []
+    states: list[State] = []
+    stores: list[bool] = []
+    rows: list[Tensor] = []
+    for sequence, part in zip(sequences, parts, strict=True):
+        first = len(states)
+        slots += [sequence.slot] * len(part.states)
+        parents += [p if p == NO_PARENT else first + p for p in part.parents]
+        stores += part.stores
+        states += part.states
+        asked = torch.tensor(part.states[part.root :]) == sequence.spec.mask_token_id
+        offset = (first + part.root) * sequence.spec.block_size
+        rows.append(asked.flatten().nonzero().squeeze(1) + offset)
+    batch = CopyBatch(slots, torch.tensor(states), parents, stores, torch.cat(rows))
+    return batch, [len(r) for r in rows]
+
+
+def check_request(request: Request, spec: TargetSpec) -> None:
+    """Raise ``ValueError`` for a prompt that this target cannot take."""
+    for token in request.prompt_ids:
+        if not 0 <= token < spec.vocab_size or token == spec.mask_token_id:
+            raise ValueError(
+                f"prompt_ids of {request.id}: {token} is not a text token of this target "
+                f"(0..{spec.vocab_size - 1} without the mask id {spec.mask_token_id})"
+            )
+    length = len(request.prompt_ids) + request.options.max_new_tokens
+    if length > spec.max_positions:
+        raise ValueError(
+            f"prompt of {request.id} and max_new_tokens make {length} positions; this target "
+            f"has {spec.max_positions}"
+        )
+
+
+def decode(decoder: Decoder, requests: Iterable[Request], batch_size: int) -> Iterator[Result]:
+    """Decode requests, ``batch_size`` at a time, as they finish; a leaver makes room for the next.
+
+    When the caller stops early or a forward fails, the batch's prefixes are freed.
+    """
+    waiting = iter(requests)
+    try:
+        for request in islice(waiting, batch_size):
+            decoder.add(request)
+        while decoder.active:
+            for result in decoder.step():
+                for request in islice(waiting, 1):
+                    decoder.add(request)
+                yield result
+    finally:
+        for request_id in list(decoder.active):
+            decoder.remove(request_id)

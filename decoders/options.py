@@ -1,0 +1,99 @@
+"""The options of one decoding run: every default is written here, and only here."""
+
+from typing import Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Method = Literal["standard", "threshold", "chain", "order"]
+Confidence = Literal["top1", "chosen"]
+
+METHODS: tuple[str, ...] = get_args(Method)
+LOSSLESS_PROPOSERS = ("chain", "order")
+
+_COMMON = {
+    "method",
+    "confidence",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+    "max_new_tokens",
+    "ignore_stop",
+    "batch_size",
+}
+OPTIONS_OF: dict[str, set[str]] = {
+    "standard": _COMMON | {"cap"},
+    "threshold": _COMMON | {"tau"},
+    "chain": _COMMON | {"cap", "budget"},
+    "order": _COMMON | {"cap", "budget", "gamma", "hedge"},
+}
+
+
+class DecodeOptions(BaseModel):
+    """How to decode (``decode.*`` of a configuration)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: Method = "standard"
+    budget: int = Field(8, ge=0, le=256)
+    """Most drafts D that ride in one verification forward."""
+    gamma: float = Field(0.0, ge=0, lt=1)
+    """Mass floor: drafts of smaller mass are not verified (SPOT-gamma)."""
+    hedge: float = Field(0.6, ge=0, le=1)
+    """Below this top-1 probability a position's second candidate is drafted too."""
+    cap: float = Field(1.0, ge=0, le=1)
+    """Confidence counts as at most this (capped order); 1 is off, 0 is left to right."""
+    tau: float = Field(0.9, ge=0, lt=1)
+    """Threshold decoding commits every position whose confidence is above tau."""
+    confidence: Confidence = "top1"
+    temperature: float = Field(0.0, ge=0)
+    top_k: int = Field(0, ge=0)
+    """Sample among the k most likely tokens; 0 is off."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Sample among the most likely tokens that together hold this probability; 1 is off."""
+    seed: int = 0
+    max_new_tokens: int = Field(256, ge=0)
+    ignore_stop: bool = False
+    batch_size: int = Field(1, ge=1)
+    """Requests that share a forward."""
+
+    @model_validator(mode="after")
+    def _options_of_the_method(self) -> "DecodeOptions":
+        unknown = sorted(self.model_fields_set - OPTIONS_OF[self.method])
+        if unknown:
+            valid = ", ".join(sorted(OPTIONS_OF[self.method]))
+            raise ValueError(
+                f"decode.{unknown[0]} is not an option of method {self.method}; valid: {valid}"
+            )
+        return self
+
+    @classmethod
+    def lenient(cls, **values: object) -> "DecodeOptions":
+        """Options from a sweep's shared values: those that the method does not know are left out."""
+        known = OPTIONS_OF.get(str(values.get("method", "standard")), _COMMON)
+        return cls.model_validate({key: values[key] for key in values if key in known})
+
+    @property
+    def drafts(self) -> bool:
+        """Whether the method proposes drafts."""
+        return self.method in LOSSLESS_PROPOSERS and self.budget > 0
+
+    def rule(self) -> dict[str, object]:
+        """What decides a trajectory, apart from the noise: two runs that agree on it (and on
+        target, prompt, seed and dtype) commit the same tokens in the same order."""
+        rule: dict[str, object] = {
+            "rule": "threshold" if self.method == "threshold" else "standard",
+            "confidence": self.confidence,
+            "temperature": self.temperature,
+            "max_new_tokens": self.max_new_tokens,
+            "ignore_stop": self.ignore_stop,
+        }
+        if self.temperature > 0:
+            rule |= {"top_k": self.top_k, "top_p": self.top_p}
+        rule |= {"tau": self.tau} if self.method == "threshold" else {"cap": self.cap}
+        return rule
+
+    def draft_free(self) -> "DecodeOptions":
+        """The same run without drafts: the baseline, whose outputs a lossless method equals."""
+        method = "threshold" if self.method == "threshold" else "standard"
+        return DecodeOptions.lenient(**(self.model_dump() | {"method": method}))

@@ -1,0 +1,140 @@
+"""One request while it is decoded: its block, its stale distribution, its rounds so far."""
+
+import time
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from decoders.noise import gumbel_table
+from decoders.request import Kind, Request, Result, Round
+from decoders.stale import Stale
+from decoders.state import State, text_ended
+from decoders.walk import Walk
+from models.spec import TargetSpec
+from models.target import NO_PARENT
+
+
+@dataclass(frozen=True)
+class Copies:
+    """One request's part of a forward: ``states[0]`` may be a full block to store; the root is
+    ``states[root]``, its drafts follow."""
+
+    kind: Kind
+    states: tuple[State, ...]
+    root: int = 0
+
+    @property
+    def parents(self) -> list[int]:
+        """Parents relative to this part's first copy."""
+        return [NO_PARENT] + [0] * (len(self.states) - 1) if self.root else (
+            [NO_PARENT] * len(self.states)
+        )
+
+    @property
+    def stores(self) -> list[bool]:
+        return [index < self.root for index in range(len(self.states))]
+
+
+class Sequence:
+    """The live state of one request; positions in ``state`` are within the active block."""
+
+    def __init__(self, request: Request, slot: int, spec: TargetSpec) -> None:
+        self.request = request
+        self.slot = slot
+        self.spec = spec
+        self.started = time.perf_counter()
+        self.prompt_end = len(request.prompt_ids)
+        self.limit = self.prompt_end + request.options.max_new_tokens
+        self.stop_ids = () if request.options.ignore_stop else spec.stop_token_ids
+        self.rounds: list[Round] = []
+        self.committed: list[int] = list(request.prompt_ids[: self.aligned_prompt])
+        self.unstored: State | None = None
+        self.prefilled = False
+        tail = request.prompt_ids[self.aligned_prompt :]
+        masks = (spec.mask_token_id,) * (spec.block_size - len(tail))
+        self._open_block((*tail, *masks))
+
+    @property
+    def aligned_prompt(self) -> int:
+        """Prompt tokens in whole blocks: floor(P / L) * L."""
+        return self.prompt_end // self.spec.block_size * self.spec.block_size
+
+    @property
+    def block_start(self) -> int:
+        return len(self.committed)
+
+    def _open_block(self, state: State) -> None:
+        self.state = state
+        self.stale: Stale | None = None
+        self.opened = False
+        self._gumbel: Tensor | None = None
+
+    def ended(self, state: State) -> bool:
+        """Whether the text is complete once the active block holds ``state``."""
+        start = self.block_start
+        return text_ended(
+            state,
+            self.spec.mask_token_id,
+            self.prompt_end - start,
+            self.limit - start,
+            self.stop_ids,
+        )
+
+    def finished(self, state: State) -> bool:
+        """Whether ``state`` fills the block or ends the text."""
+        return self.spec.mask_token_id not in state or self.ended(state)
+
+    def gumbel(self, device: torch.device) -> Tensor:
+        """The noise table ``[L, V]`` of the active block."""
+        if self._gumbel is None:
+            spec = self.spec
+            self._gumbel = gumbel_table(
+                self.request.noise_seed, self.block_start, spec.block_size, spec.vocab_size, device
+            )
+        return self._gumbel
+
+    def copies(self, drafts: Seq[State]) -> Copies:
+        """What this request forwards next."""
+        if not self.opened:
+            if self.unstored is None:
+                return Copies("open", (self.state,))
+            return Copies("open", (self.unstored, self.state), root=1)
+        return Copies("verify" if drafts else "step", (self.state, *drafts))
+
+    def apply(self, copies: Copies, result: Walk, stale: Stale | None) -> bool:
+        """Take in what a forward committed; returns whether the text is complete."""
+        start = self.block_start
+        steps = tuple(
+            tuple((start + position, token) for position, token in step) for step in result.steps
+        )
+        num_drafts = len(copies.states) - copies.root - 1
+        self.rounds.append(Round(copies.kind, num_drafts, result.accepted, steps))
+        self.state, self.stale = result.state, stale
+        self.opened, self.unstored = True, None
+        if self.ended(self.state):
+            return True
+        if self.spec.mask_token_id not in self.state:
+            self.unstored = self.state
+            self.committed.extend(self.state)
+            self._open_block((self.spec.mask_token_id,) * self.spec.block_size)
+        return False
+
+    def text_so_far(self) -> tuple[int, ...]:
+        """Generated ids up to the first mask, the first stop id or the limit."""
+        ids = (*self.committed, *self.state)[self.prompt_end : self.limit]
+        ends = [i for i, t in enumerate(ids) if t in self.stop_ids or t == self.spec.mask_token_id]
+        return ids[: ends[0]] if ends else ids
+
+    def result(self) -> Result:
+        """The finished row's facts."""
+        ids = self.text_so_far()
+        stopped = len(ids) < self.request.options.max_new_tokens
+        return Result(
+            request=self.request,
+            token_ids=ids,
+            stop_reason="stop" if stopped else "length",
+            rounds=tuple(self.rounds),
+            seconds=time.perf_counter() - self.started,
+        )

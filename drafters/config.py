@@ -1,0 +1,14 @@
+"""Which drafter to load and where it runs (``drafter.*`` of a configuration)."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class DrafterConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str | None = None
+    """A drafter folder; by default the one in the target's folder, else the bundled one."""
+    placement: Literal["target", "actor"] = "target"
+    """In the target's process, or in an actor of its own."""

@@ -1,0 +1,54 @@
+"""The prefix cache of one request: keys and values of its full blocks, and of nothing else."""
+
+import torch
+from torch import Tensor
+
+from models.spec import TargetSpec
+
+
+class PrefixCache:
+    """Keys and values ``[layers, K, capacity, E]``, of which the first ``length`` tokens count.
+
+    Room beyond ``length`` is scratch: a forward writes there, and what it wrote becomes part of
+    the prefix only through :meth:`advance`, a whole number of blocks at a time.
+    """
+
+    def __init__(
+        self, spec: TargetSpec, num_kv_heads: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.block = spec.block_size
+        self.length = 0
+        shape = (spec.num_layers, num_kv_heads, 0, spec.head_dim)
+        self.keys = torch.empty(shape, dtype=dtype, device=device)
+        self.values = torch.empty(shape, dtype=dtype, device=device)
+
+    def reserve(self, tokens: int) -> None:
+        """Make room for ``tokens`` beyond the prefix; capacity at least doubles when it grows."""
+        need = self.length + tokens
+        if need <= self.keys.shape[2]:
+            return
+        capacity = max(need, 2 * self.keys.shape[2])
+        self.keys = self._grown(self.keys, capacity)
+        self.values = self._grown(self.values, capacity)
+
+    def _grown(self, old: Tensor, capacity: int) -> Tensor:
+        new = old.new_empty((*old.shape[:2], capacity, old.shape[3]))
+        new[:, :, : self.length] = old[:, :, : self.length]
+        return new
+
+    def write(self, layer: int, k_TKE: Tensor, v_TKE: Tensor) -> None:
+        """Put one layer's keys and values right behind the prefix (scratch until advanced)."""
+        end = self.length + k_TKE.shape[0]
+        self.keys[layer, :, self.length : end] = k_TKE.transpose(0, 1)
+        self.values[layer, :, self.length : end] = v_TKE.transpose(0, 1)
+
+    def view(self, layer: int, extra: int = 0) -> tuple[Tensor, Tensor]:
+        """Keys and values ``[K, length + extra, E]`` of one layer, not copied."""
+        end = self.length + extra
+        return self.keys[layer, :, :end], self.values[layer, :, :end]
+
+    def advance(self, tokens: int) -> None:
+        """Count ``tokens`` written tokens, whole blocks only, as part of the prefix."""
+        assert tokens % self.block == 0, "only full blocks are kept"
+        self.length += tokens
+        assert self.length <= self.keys.shape[2]

@@ -1,0 +1,18 @@
+"""Which target to load and where (``target.*`` of a configuration)."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class TargetConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str = "sdar-tiny"
+    """A checkpoint folder, or the name of a bundled target."""
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    device: str = "cpu"
+    tp: int = Field(1, ge=1)
+    """Tensor-parallel ranks."""
+    block_size: int | None = Field(None, ge=1)
+    """Override of the checkpoint's block size L, in tokens."""

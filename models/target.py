@@ -1,0 +1,171 @@
+"""A target ready to be asked: the network, a prefix cache per slot, and its two forwards.
+
+``prefill`` reads aligned prompt blocks into a slot's cache; ``forward`` runs any number of block
+copies (roots, drafts, finished blocks to store) of any number of slots at once.
+
+Shapes: C copies, L block, R requested logit rows, V vocabulary, K key/value heads, E head dim.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from models.attention import (
+    attend_masked,
+    attend_part,
+    fold_groups,
+    merge_parts,
+    unfold_groups,
+)
+from models.cache import PrefixCache
+from models.transformer import Attend, Transformer
+
+NO_PARENT = -1
+
+
+@dataclass(frozen=True)
+class CopyBatch:
+    """The block copies of one forward; copies of one slot stand side by side.
+
+    ``parents[c]`` is the copy whose block comes between copy c and the cached prefix (the fused
+    store: a next block behind a full one), or ``NO_PARENT``. Copies with ``stores[c]`` become part
+    of their slot's prefix. ``rows`` index the flattened ``[C * L]`` positions to give logits for.
+    """
+
+    slots: Sequence[int]
+    tokens_CL: Tensor
+    parents: Sequence[int]
+    stores: Sequence[bool]
+    rows: Tensor
+
+
+class Target:
+    """One network and the prefix caches of its active slots (on this rank)."""
+
+    def __init__(self, model: Transformer, num_kv_heads: int | None = None) -> None:
+        self.model = model
+        self.spec = model.spec
+        self.num_kv_heads = num_kv_heads or model.spec.num_kv_heads
+        self.caches: dict[int, PrefixCache] = {}
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.norm.weight.device
+
+    def open_slot(self, slot: int) -> None:
+        """Give ``slot`` an empty prefix."""
+        assert slot not in self.caches, f"slot {slot} is in use"
+        self.caches[slot] = PrefixCache(
+            self.spec, self.num_kv_heads, self.model.dtype, self.device
+        )
+
+    def close_slot(self, slot: int) -> None:
+        """Free the prefix of ``slot``."""
+        del self.caches[slot]
+
+    @torch.inference_mode()
+    def prefill(self, slot: int, tokens: Sequence[int]) -> None:
+        """Append whole blocks of known ``tokens`` to the slot's prefix, block-causally."""
+        cache, block = self.caches[slot], self.spec.block_size
+        assert len(tokens) % block == 0, "only full blocks are prefilled"
+        cache.reserve(len(tokens) + block)
+        positions = torch.arange(cache.length, cache.length + len(tokens), device=self.device)
+        keys = torch.arange(cache.length + len(tokens), device=self.device)
+        mask_QS = positions[:, None] // block >= keys[None, :] // block
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            cache.write(layer, k, v)
+            return attend_masked(q, *cache.view(layer, len(tokens)), mask_QS)
+
+        self.model.hidden(torch.tensor(tokens, device=self.device), positions, attend)
+        cache.advance(len(tokens))
+
+    @torch.inference_mode()
+    def forward(self, batch: CopyBatch) -> Tensor:
+        """Logits ``[R, V]`` of the requested rows; stores what the batch says to store."""
+        block = self.spec.block_size
+        assert batch.tokens_CL.shape == (len(batch.slots), block)
+        starts = torch.tensor(
+            [
+                self.caches[slot].length + (block if parent != NO_PARENT else 0)
+                for slot, parent in zip(batch.slots, batch.parents, strict=True)
+            ],
+            device=self.device,
+        )
+        positions = starts[:, None] + torch.arange(block, device=self.device)
+        for slot in set(batch.slots):
+            self.caches[slot].reserve(2 * block)
+        tokens = batch.tokens_CL.to(self.device)
+        hidden = self.model.hidden(tokens, positions, self._attend_copies(batch))
+        for slot, stored in zip(batch.slots, batch.stores, strict=True):
+            if stored:
+                self.caches[slot].advance(block)
+        return self.model.logits(hidden.flatten(0, 1)[batch.rows.to(self.device)])
+
+    def _attend_copies(self, batch: CopyBatch) -> Attend:
+        """Prefix, optional parent copy and own block, merged by log-sum-exp."""
+        block = self.spec.block_size
+        runs = _slot_runs(batch.slots)
+        children = [c for c, parent in enumerate(batch.parents) if parent != NO_PARENT]
+        parents = [batch.parents[c] for c in children]
+        storing = [c for c, stored in enumerate(batch.stores) if stored]
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            for copy in storing:
+                self.caches[batch.slots[copy]].write(layer, k[copy], v[copy])
+            if len(batch.slots) == 1:
+                return self._attend_alone(layer, batch.slots[0], q, k, v)
+            num_kv = k.shape[2]
+            folded = fold_groups(q, num_kv)
+            k, v = k.transpose(1, 2), v.transpose(1, 2)
+            own_out, own_lse = attend_part(folded, k, v)
+            if children:
+                part = attend_part(folded[children], k[parents], v[parents])
+                own = [(own_out[children], own_lse[children]), part]
+                # The merged part stands for parent and own block when the prefix joins in.
+                own_out[children] = merge_parts(own)
+                own_lse[children] = torch.logaddexp(own_lse[children], part[1])
+            for slot, first, last in runs:
+                cache = self.caches[slot]
+                if cache.length:
+                    own_out[first:last] = self._join_prefix(
+                        layer, cache, q[first:last], own_out[first:last], own_lse[first:last]
+                    )
+            return unfold_groups(own_out, block)
+
+        return attend
+
+    def _join_prefix(
+        self, layer: int, cache: PrefixCache, q: Tensor, own_out: Tensor, own_lse: Tensor
+    ) -> Tensor:
+        """Add one slot's prefix to what its copies saw; all copies' queries meet it at once."""
+        copies, block = q.shape[:2]
+        keys, values = cache.view(layer)
+        queries = fold_groups(q.flatten(0, 1).unsqueeze(0), self.num_kv_heads)
+        out, lse = attend_part(queries, keys.unsqueeze(0), values.unsqueeze(0))
+        # [1, K, G*C*L] -> [C, K, G*L], to lie beside the own-block part
+        groups = queries.shape[2] // (copies * block)
+        shape = (self.num_kv_heads, groups, copies, block)
+        out = out.view(*shape, -1).permute(2, 0, 1, 3, 4).flatten(2, 3)
+        lse = lse.reshape(shape).permute(2, 0, 1, 3).flatten(2, 3)
+        return merge_parts([(out, lse), (own_out, own_lse)])
+
+    def _attend_alone(self, layer: int, slot: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """A single copy: its keys go behind the prefix as scratch, one plain attention."""
+        cache = self.caches[slot]
+        cache.write(layer, k[0], v[0])
+        return attend_masked(q[0], *cache.view(layer, self.spec.block_size), None).unsqueeze(0)
+
+
+def _slot_runs(slots: Sequence[int]) -> list[tuple[int, int, int]]:
+    """``(slot, first, last)`` of each run of copies; a slot must not appear in two runs."""
+    runs, first = [], 0
+    for slot, members in groupby(slots):
+        last = first + sum(1 for _ in members)
+        runs.append((slot, first, last))
+        first = last
+    assert len({slot for slot, _, _ in runs}) == len(runs), "copies of one slot stand together"
+    return runs

@@ -1,0 +1,95 @@
+"""Tokenizers: making the bundled one, and loading any checkpoint's with its chat template."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|MASK|>")
+PAD_ID, MESSAGE_START_ID, MESSAGE_END_ID, MASK_ID = range(4)
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+_PATTERNS = {
+    # Single digits; a space belongs to what follows it; a line break takes its indentation.
+    "digits": r"\n *| ?\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+",
+    # Whole numbers and words apart from their spaces: deliberately another cut of the same text.
+    "spaces": r"\p{N}{1,2}|\p{L}+|[^\s\p{L}\p{N}]|\s+",
+}
+
+
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, cut: Literal["digits", "spaces"] = "digits"
+):
+    """A byte-level BPE tokenizer (``tokenizers.Tokenizer``) of ``vocab_size`` entries."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_PATTERNS[cut]), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def save_tokenizer(tokenizer, folder: Path) -> None:
+    """Write ``tokenizer.json`` and ``tokenizer_config.json`` in the ``transformers`` layout."""
+    from transformers import PreTrainedTokenizerFast
+
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=SPECIAL_TOKENS[PAD_ID],
+        pad_token=SPECIAL_TOKENS[PAD_ID],
+        mask_token=SPECIAL_TOKENS[MASK_ID],
+        additional_special_tokens=list(SPECIAL_TOKENS[1:3]),
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
+    wrapped.save_pretrained(folder)
+
+
+def chat_text(prompt: str) -> str:
+    """The bundled chat template applied to one user message, up to the reply."""
+    return f"<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
+
+
+class TextCodec:
+    """A checkpoint's tokenizer with its chat template (loaded by ``transformers``)."""
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import AutoTokenizer
+
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Token ids of plain text, no template, nothing added."""
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def encode_chat(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
+        """Token ids of a conversation under the chat template, up to the reply."""
+        text = self.tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=True
+        )
+        return self.encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids, special tokens left out."""
+        return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+
+
+def open_codec(folder: Path) -> TextCodec | None:
+    """The checkpoint's codec, or ``None`` for one without a tokenizer."""
+    return TextCodec(folder) if (folder / "tokenizer.json").exists() else None

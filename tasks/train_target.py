@@ -1,0 +1,114 @@
+"""``maskahead train target``: a bundled diffusion model from nothing but the task generators."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from tokenizers import Tokenizer
+
+from models.checkpoint import load_weights, save_checkpoint
+from models.spec import TargetSpec
+from models.text import (
+    MASK_ID,
+    MESSAGE_END_ID,
+    PAD_ID,
+    chat_text,
+    save_tokenizer,
+    train_tokenizer,
+)
+from models.training import Trainer, TrainingConfig, init_weights
+from models.transformer import Transformer
+from tasks.corpus import problem_at, samples
+
+
+class TokenizerConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    vocab_size: int = 1024
+    cut: Literal["digits", "spaces"] = "digits"
+    num_texts: int = 6000
+    path: str | None = None
+    """Take this ``tokenizer.json`` instead of training one."""
+
+
+class NetworkConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    block_size: int = 32
+    rope_theta: float = 10000.0
+    max_positions: int = 2048
+
+
+class TrainTargetConfig(BaseModel):
+    """``configs/train-*.yaml``: what to train, on what, and where the checkpoint goes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    out: str
+    init: str | None = None
+    """Folder of a checkpoint whose weights to start from."""
+    data_seed: int = 1
+    words_share: float = 0.6
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    network: NetworkConfig
+    training: TrainingConfig
+
+
+def build_spec(network: NetworkConfig, vocab_size: int) -> TargetSpec:
+    return TargetSpec(
+        family="sdar",
+        vocab_size=vocab_size,
+        rms_norm_eps=1e-6,
+        mask_token_id=MASK_ID,
+        stop_token_ids=(MESSAGE_END_ID, PAD_ID),
+        pad_token_id=PAD_ID,
+        **network.model_dump(),
+    )
+
+
+def prepare_tokenizer(config: TrainTargetConfig, folder: Path) -> Tokenizer:
+    """The run's tokenizer: the folder's if it has one, else the named one, else a fresh one."""
+    for path in (folder / "tokenizer.json", config.tokenizer.path):
+        if path and Path(path).exists():
+            tokenizer = Tokenizer.from_file(str(path))
+            break
+    else:
+        settings = config.tokenizer
+        problems = (
+            problem_at(config.data_seed, i, config.words_share) for i in range(settings.num_texts)
+        )
+        texts = (chat_text(p.prompt) + p.answer for p in problems)
+        tokenizer = train_tokenizer(texts, settings.vocab_size, settings.cut)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_tokenizer(tokenizer, folder)
+    return tokenizer
+
+
+def train_target(config: TrainTargetConfig, report: Callable[[dict], None]) -> Path:
+    """Train, or go on training, and export the checkpoint; returns its folder."""
+    folder = Path(config.out)
+    tokenizer = prepare_tokenizer(config, folder)
+    model = Transformer(build_spec(config.network, tokenizer.get_vocab_size()))
+    init_weights(model, config.training.seed)
+    start = folder if (folder / "model.safetensors").exists() else config.init
+    if start:
+        load_weights(model, Path(start))
+    trainer = Trainer(model, config.training, folder / "training")
+    report({"resumed_from": trainer.resume()})
+    limit = max(config.training.lengths)
+    trainer.run(
+        lambda first: samples(tokenizer, config.data_seed, config.words_share, first, limit),
+        report,
+    )
+    save_checkpoint(model.to(torch.float32), folder)
+    (folder / "training.json").write_text(json.dumps(config.model_dump(), indent=2) + "\n")
+    return folder

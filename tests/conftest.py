@@ -1,0 +1,60 @@
+"""Tiny real targets for the tests: random weights, all code paths."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from models.checkpoint import save_checkpoint
+from models.spec import TargetSpec
+from models.target import Target
+from models.training import init_weights
+from models.transformer import Transformer
+
+
+def tiny_spec(block_size: int = 4, vocab_size: int = 24) -> TargetSpec:
+    """A two-layer target with grouped heads; id 0 pads, 1 and 2 stop, 3 masks."""
+    return TargetSpec(
+        family="sdar",
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=8,
+        intermediate_size=64,
+        vocab_size=vocab_size,
+        rope_theta=10000.0,
+        rms_norm_eps=1e-6,
+        max_positions=512,
+        block_size=block_size,
+        mask_token_id=3,
+        stop_token_ids=(2, 1),
+        pad_token_id=0,
+    )
+
+
+def tiny_model(
+    spec: TargetSpec | None = None, dtype: torch.dtype = torch.float64, seed: int = 0
+) -> Transformer:
+    """Random weights, in evaluation mode."""
+    model = Transformer(spec or tiny_spec())
+    init_weights(model, seed)
+    return model.to(dtype).requires_grad_(False).eval()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def tiny_target() -> Target:
+    return Target(tiny_model())
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved tiny checkpoint in SDAR's layout, fp32, without a tokenizer."""
+    folder = tmp_path_factory.mktemp("checkpoints") / "tiny-b4"
+    save_checkpoint(tiny_model(dtype=torch.float32), folder, dtype="float32")
+    return folder
