@@ -14,6 +14,7 @@ from torch import Tensor
 from decoders.judge import judge
 from decoders.proposers.base import Proposer, View
 from decoders.request import Request, Result, Round
+from decoders.rules import Step
 from decoders.sequence import Copies, Sequence
 from decoders.stale import Stale
 from decoders.state import State
@@ -34,9 +35,9 @@ class Forwarder(Protocol):
 
 
 class Observer(Protocol):
-    """Sees every forward of a draft-free run: the stale distribution and the step it led to."""
+    """Sees every round: the last accepted state, what the target said of it, its step there."""
 
-    def observe(self, sequence: Sequence, root: State, stale: Stale) -> None: ...
+    def observe(self, sequence: Sequence, state: State, stale: Stale, step: Step) -> None: ...
 
 
 class Decoder:
@@ -121,12 +122,12 @@ class Decoder:
         states = part.states[part.root :]
         judged = judge(sequence, states, logits_RV)
         copy_of = {state: index for index, state in enumerate(states)}
-        result = walk(states[0], copy_of, judged.step, sequence.finished)
+        result = walk(states[0], copy_of, judged.step, sequence.end.finished)
         stale = None
         if self.observer is not None or sequence.request.options.drafts:
             stale = judged.stale(result.last)
         if self.observer is not None and stale is not None:
-            self.observer.observe(sequence, states[result.last], stale)
+            self.observer.observe(sequence, states[result.last], stale, result.steps[-1])
         return sequence.apply(part, result, stale)
 
 
@@ -137,9 +138,7 @@ def view_of(sequence: Sequence) -> View:
         root=sequence.state,
         stale=sequence.stale,
         options=sequence.request.options,
-        mask_id=sequence.spec.mask_token_id,
-        prompt_end=max(0, sequence.prompt_end - sequence.block_start),
-        finished=sequence.finished,
+        end=sequence.end,
     )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from decoders.noise import gumbel_table
 from decoders.request import Kind, Request, Result, Round
 from decoders.stale import Stale
-from decoders.state import State, text_ended
+from decoders.state import BlockEnd, State
 from decoders.walk import Walk
 from models.spec import TargetSpec
 from models.target import NO_PARENT
@@ -71,20 +71,12 @@ class Sequence:
         self.opened = False
         self._gumbel: Tensor | None = None
 
-    def ended(self, state: State) -> bool:
-        """Whether the text is complete once the active block holds ``state``."""
+    @property
+    def end(self) -> BlockEnd:
+        """What ends the active block or the text in it."""
         start = self.block_start
-        return text_ended(
-            state,
-            self.spec.mask_token_id,
-            self.prompt_end - start,
-            self.limit - start,
-            self.stop_ids,
-        )
-
-    def finished(self, state: State) -> bool:
-        """Whether ``state`` fills the block or ends the text."""
-        return self.spec.mask_token_id not in state or self.ended(state)
+        mask_id = self.spec.mask_token_id
+        return BlockEnd(mask_id, self.prompt_end - start, self.limit - start, self.stop_ids)
 
     def gumbel(self, device: torch.device) -> Tensor:
         """The noise table ``[L, V]`` of the active block."""
@@ -113,7 +105,7 @@ class Sequence:
         self.rounds.append(Round(copies.kind, num_drafts, result.accepted, steps))
         self.state, self.stale = result.state, stale
         self.opened, self.unstored = True, None
-        if self.ended(self.state):
+        if self.end.text_ended(self.state):
             return True
         if self.spec.mask_token_id not in self.state:
             self.unstored = self.state

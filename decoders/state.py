@@ -3,7 +3,7 @@
 Two states are equal when their fills are, whatever the order of the commits (SPOT section 4.1).
 """
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 
 from decoders.rules import Step
 
@@ -23,18 +23,30 @@ def fill(state: State, step: Step) -> State:
     return tuple(tokens)
 
 
-def text_ended(
-    state: State, mask_id: int, prompt_end: int, limit: int, stop_ids: Iterable[int]
-) -> bool:
-    """Whether nothing is masked before the limit or before the first stop id after the prompt.
+@dataclass(frozen=True)
+class BlockEnd:
+    """What ends the active block, or the text in it; all positions are within the block.
 
-    ``prompt_end`` and ``limit`` are positions within the block (they may lie outside of it).
+    ``prompt_end`` leading positions are the prompt's (zero or negative past its block), positions
+    from ``limit`` on lie beyond ``max_new_tokens``.
     """
-    for position, token in enumerate(state):
-        if position >= limit:
-            return True
-        if token == mask_id:
-            return False
-        if position >= prompt_end and token in stop_ids:
-            return True
-    return limit <= len(state)
+
+    mask_id: int
+    prompt_end: int
+    limit: int
+    stop_ids: tuple[int, ...]
+
+    def text_ended(self, state: State) -> bool:
+        """Whether nothing is masked before the limit or before the first generated stop id."""
+        for position, token in enumerate(state):
+            if position >= self.limit:
+                return True
+            if token == self.mask_id:
+                return False
+            if position >= self.prompt_end and token in self.stop_ids:
+                return True
+        return self.limit <= len(state)
+
+    def finished(self, state: State) -> bool:
+        """Whether ``state`` fills the block or ends the text: nothing is left to verify in it."""
+        return self.mask_id not in state or self.text_ended(state)

@@ -1,12 +1,12 @@
 """What a proposer reads and returns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from decoders.options import DecodeOptions
 from decoders.stale import Stale
-from decoders.state import State
+from decoders.state import BlockEnd, State
 
 
 class Draft(NamedTuple):
@@ -21,16 +21,13 @@ class View:
     """One request's root as a proposer sees it.
 
     ``stale`` describes the last accepted state, whose masked positions include all of the root's.
-    ``finished`` tells whether a state fills the block or ends the text: verifying it is useless.
-    ``prompt_end`` counts the leading positions of the block that are the prompt's tail.
+    A state that is finished by ``end`` is never drafted: verifying it would save no forward.
     """
 
     root: State
     stale: Stale
     options: DecodeOptions
-    mask_id: int
-    prompt_end: int
-    finished: Callable[[State], bool]
+    end: BlockEnd
 
 
 class Proposer(Protocol):

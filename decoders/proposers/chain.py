@@ -23,13 +23,13 @@ def chain(view: View) -> list[Draft]:
     drafts: list[Draft] = []
     for index in commit_rank(stale.rank_log_odds, view.options.cap):
         position = int(stale.positions[index])
-        if state[position] != view.mask_id:
+        if state[position] != view.end.mask_id:
             continue
         if len(drafts) == view.options.budget:
             break
         state = fill(state, ((position, int(stale.candidates[index, 0])),))
         mass *= float(np.exp(stale.log_probs[index, 0]))
-        if view.finished(state):
+        if view.end.finished(state):
             break
         drafts.append(Draft(state, mass))
     return drafts
