@@ -1,6 +1,7 @@
 """A loaded target with its tokenizer and drafters: prompt rows in, result rows out."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ class Engine:
         self.target = target
         self.proposers = proposers
         self.codec: TextCodec | None = open_codec(folder)
+        self._slots = count()
 
     def requests(self, rows: Iterable[PromptRow], options: DecodeOptions) -> list[Request]:
         """Requests of prompt rows, in their order."""
@@ -27,7 +29,7 @@ class Engine:
 
     def decoder(self, observer: Observer | None = None) -> Decoder:
         """A fresh, empty batch on this target."""
-        return Decoder(self.target, self.proposers, observer)
+        return Decoder(self.target, self.proposers, observer, self._slots)
 
     def decode(self, requests: Sequence[Request], batch_size: int = 1) -> Iterator[Result]:
         """Results as they finish."""
@@ -43,5 +45,7 @@ class Engine:
     ) -> list[dict[str, Any]]:
         """Output rows in the order of the prompts."""
         requests = self.requests(rows, options)
-        found = {r.request.id: self.spell(r, trace) for r in self.decode(requests, options.batch_size)}
+        found = {
+            r.request.id: self.spell(r, trace) for r in self.decode(requests, options.batch_size)
+        }
         return [found[request.id] for request in requests]

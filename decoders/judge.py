@@ -54,9 +54,7 @@ def judge(sequence: Sequence, states: Seq[State], logits_RV: Tensor) -> Judged:
     gumbel = None
     if options.temperature > 0:
         gumbel = sequence.gumbel(logits_RV.device)[torch.from_numpy(positions)]
-    scores = perturbed_scores(
-        logits_RV, gumbel, options.temperature, options.top_k, options.top_p
-    )
+    scores = perturbed_scores(logits_RV, gumbel, options.temperature, options.top_k, options.top_p)
     tokens = scores.argmax(dim=1)
     ranked = tokens if options.confidence == "chosen" else logits_RV.argmax(dim=1)
     return Judged(

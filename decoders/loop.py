@@ -5,7 +5,7 @@ and drafts, walk, commit. Requests join and leave between rounds; none depends o
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import count, islice
 from typing import Protocol
 
 import torch
@@ -48,12 +48,14 @@ class Decoder:
         target: Forwarder,
         proposers: Mapping[str, Proposer],
         observer: Observer | None = None,
+        slots: Iterator[int] | None = None,
     ) -> None:
+        """``slots`` are free slot numbers: batches that share a target share the iterator."""
         self.target = target
         self.proposers = proposers
         self.observer = observer
         self.active: dict[str, Sequence] = {}
-        self._next_slot = 0
+        self._slots = count() if slots is None else slots
 
     def add(self, request: Request) -> Sequence:
         """Let a request join the batch; raises ``ValueError`` for one that cannot be decoded."""
@@ -62,8 +64,7 @@ class Decoder:
             raise ValueError(f"decode.method {request.options.method}: its drafter is not loaded")
         if request.id in self.active:
             raise ValueError(f"id {request.id!r} is already being decoded")
-        sequence = Sequence(request, self._next_slot, self.target.spec)
-        self._next_slot += 1
+        sequence = Sequence(request, next(self._slots), self.target.spec)
         self.target.open_slot(sequence.slot)
         self.active[request.id] = sequence
         return sequence
@@ -94,7 +95,9 @@ class Decoder:
 
     def _round(self, sequences: list[Sequence]) -> list[Sequence]:
         drafts = self._propose(sequences)
-        parts = [sequence.copies(states) for sequence, states in zip(sequences, drafts, strict=True)]
+        parts = [
+            sequence.copies(states) for sequence, states in zip(sequences, drafts, strict=True)
+        ]
         batch, num_rows = copy_batch(sequences, parts)
         logits_RV = self.target.forward(batch)
         done = []

@@ -15,7 +15,9 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 
 
-def philox4x32(key: tuple[int, int], counter: tuple[Tensor, Tensor, Tensor, Tensor]) -> list[Tensor]:
+def philox4x32(
+    key: tuple[int, int], counter: tuple[Tensor, Tensor, Tensor, Tensor]
+) -> list[Tensor]:
     """Four 32-bit words (as int64) for each counter; int64 products wrap, which keeps all bits."""
     c0, c1, c2, c3 = counter
     k0, k1 = key

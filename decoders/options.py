@@ -69,7 +69,7 @@ class DecodeOptions(BaseModel):
 
     @classmethod
     def lenient(cls, **values: object) -> "DecodeOptions":
-        """Options from a sweep's shared values: those that the method does not know are left out."""
+        """Options from shared values: those that the method does not know are left out."""
         known = OPTIONS_OF.get(str(values.get("method", "standard")), _COMMON)
         return cls.model_validate({key: values[key] for key in values if key in known})
 

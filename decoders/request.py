@@ -7,6 +7,7 @@ from decoders.options import DecodeOptions
 from decoders.rules import Step
 
 Kind = Literal["prefill", "open", "step", "verify", "store"]
+StopReason = Literal["stop", "length"]
 NFE_KINDS = ("open", "step", "verify")
 
 
@@ -36,7 +37,7 @@ class Result:
 
     request: Request
     token_ids: tuple[int, ...]
-    stop_reason: Literal["stop", "length"]
+    stop_reason: StopReason
     rounds: tuple[Round, ...] = field(repr=False)
     seconds: float
 

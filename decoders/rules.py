@@ -26,7 +26,7 @@ def cap_log_odds(cap: float) -> float:
 
 
 def commit_rank(log_odds: Floats, cap: float) -> Ints:
-    """Indices from first to last to commit: highest capped log-odds, ties to the lowest position."""
+    """Indices in commit order: highest capped log-odds first, ties to the lowest position."""
     return np.argsort(-np.minimum(log_odds, cap_log_odds(cap)), kind="stable")
 
 

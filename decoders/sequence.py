@@ -28,8 +28,10 @@ class Copies:
     @property
     def parents(self) -> list[int]:
         """Parents relative to this part's first copy."""
-        return [NO_PARENT] + [0] * (len(self.states) - 1) if self.root else (
-            [NO_PARENT] * len(self.states)
+        return (
+            [NO_PARENT] + [0] * (len(self.states) - 1)
+            if self.root
+            else ([NO_PARENT] * len(self.states))
         )
 
     @property

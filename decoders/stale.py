@@ -23,10 +23,11 @@ class Stale:
     """Per masked position of one state, positions within the block ascending.
 
     ``log_probs[M, K]`` are the top raw log-probabilities (untempered, unfiltered) and ``ids`` their
-    tokens; ``entropy`` (in nats) and ``log_odds`` of the top-1 come from the whole row. ``candidates[M, C]`` are token ids
-    in the order in which the target would draw them now, ``scores`` what that order compares:
-    log-probabilities at T=0, filtered log-probabilities plus noise at T>0. ``rank_log_odds`` is
-    what the commit rule ranks by (of the top-1 or of the drawn token).
+    tokens; ``entropy`` (in nats) and ``log_odds`` of the top-1 come from the whole row.
+    ``candidates[M, C]`` are token ids in the order in which the target would draw them now,
+    ``scores`` what that order compares: log-probabilities at T=0, filtered log-probabilities plus
+    noise at T>0. ``rank_log_odds`` is what the commit rule ranks by (of the top-1 or of the drawn
+    token).
     """
 
     positions: NDArray[np.int64]

@@ -52,7 +52,7 @@ def merge_parts(parts: list[Part]) -> Tensor:
         return parts[0][0]
     lses = torch.stack([lse for _, lse in parts])
     weights = torch.softmax(lses, dim=0).unsqueeze(-1)
-    merged = sum(w * out for w, (out, _) in zip(weights, parts, strict=True))
+    merged = torch.stack([out for out, _ in parts]).mul(weights).sum(dim=0)
     return merged.to(parts[0][0].dtype)
 
 

@@ -58,9 +58,7 @@ class Target:
     def open_slot(self, slot: int) -> None:
         """Give ``slot`` an empty prefix."""
         assert slot not in self.caches, f"slot {slot} is in use"
-        self.caches[slot] = PrefixCache(
-            self.spec, self.num_kv_heads, self.model.dtype, self.device
-        )
+        self.caches[slot] = PrefixCache(self.spec, self.num_kv_heads, self.model.dtype, self.device)
 
     def close_slot(self, slot: int) -> None:
         """Free the prefix of ``slot``."""

@@ -86,9 +86,7 @@ def optimizers(model: Transformer, config: TrainingConfig) -> list[torch.optim.O
         weight_decay=config.weight_decay,
         adjust_lr_fn="match_rms_adamw",
     )
-    adamw = torch.optim.AdamW(
-        others, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
-    )
+    adamw = torch.optim.AdamW(others, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.0)
     return [muon, adamw]
 
 

@@ -9,16 +9,77 @@ from dataclasses import dataclass
 
 Words = dict[str, str]
 
-GIRLS = "Mia Anna Ella Lily Emma Nora Ruby Zoe Lucy Jane Rosa Kate Amy Sara Eva Maya".split()
-BOYS = "Tom Ben Sam Leo Max Jack Adam Noah Paul Eric Omar Ivan Luke Dan Jim Carl".split()
+GIRLS = [
+    "Mia",
+    "Anna",
+    "Ella",
+    "Lily",
+    "Emma",
+    "Nora",
+    "Ruby",
+    "Zoe",
+    "Lucy",
+    "Jane",
+    "Rosa",
+    "Kate",
+    "Amy",
+    "Sara",
+    "Eva",
+    "Maya",
+]
+BOYS = [
+    "Tom",
+    "Ben",
+    "Sam",
+    "Leo",
+    "Max",
+    "Jack",
+    "Adam",
+    "Noah",
+    "Paul",
+    "Eric",
+    "Omar",
+    "Ivan",
+    "Luke",
+    "Dan",
+    "Jim",
+    "Carl",
+]
 SHE: Words = {"he": "she", "him": "her", "his": "her"}
 HE: Words = {"he": "he", "him": "him", "his": "his"}
 PERSONS = [{"name": name, **SHE} for name in GIRLS] + [{"name": name, **HE} for name in BOYS]
-THINGS = (
-    "apples pears plums nuts eggs cookies marbles stickers shells stamps cards coins beads pins "
-    "books buttons badges stones pencils toys balls cups balloons candles keys dolls posters "
-    "bottles ribbons tickets"
-).split()
+THINGS = [
+    "apples",
+    "pears",
+    "plums",
+    "nuts",
+    "eggs",
+    "cookies",
+    "marbles",
+    "stickers",
+    "shells",
+    "stamps",
+    "cards",
+    "coins",
+    "beads",
+    "pins",
+    "books",
+    "buttons",
+    "badges",
+    "stones",
+    "pencils",
+    "toys",
+    "balls",
+    "cups",
+    "balloons",
+    "candles",
+    "keys",
+    "dolls",
+    "posters",
+    "bottles",
+    "ribbons",
+    "tickets",
+]
 
 OPENINGS = (
     "{name} has {x} {things}.",

@@ -74,10 +74,12 @@ def test_network_is_not_reachable() -> None:
 
 def test_working_directory_is_empty_fresh_and_removed() -> None:
     source = "import os\nassert os.listdir('.') == []\nopen('a', 'w').write('b')"
-    assert run_python(source, 5.0).ok and run_python(source, 5.0).ok
+    assert run_python(source, 5.0).ok
+    assert run_python(source, 5.0).ok
     reason = run_python("import os\nraise ValueError(os.getcwd())", 5.0).reason
     folder = reason.removeprefix("error: ValueError ")
-    assert os.path.isabs(folder) and not os.path.exists(folder)
+    assert os.path.isabs(folder)
+    assert not os.path.exists(folder)
 
 
 def test_environment_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,9 +64,11 @@ def test_every_length_from_one_to_five_steps_is_seen_in_training() -> None:
 
 def test_every_reply_scores_true_and_a_changed_number_false() -> None:
     for problem in PROBLEMS:
-        assert score(problem, problem.answer) and flexible(problem, problem.answer)
+        assert score(problem, problem.answer)
+        assert flexible(problem, problem.answer)
         changed = f"{problem.answer}1"
-        assert not score(problem, changed) and not flexible(problem, changed)
+        assert not score(problem, changed)
+        assert not flexible(problem, changed)
 
 
 def test_every_equation_is_right_and_a_reply_has_at_least_one_a_step() -> None:
@@ -92,7 +94,8 @@ def test_the_equations_lead_from_the_start_to_the_answer() -> None:
 def test_numbers_and_lengths_are_bounded() -> None:
     for problem in PROBLEMS:
         numbers = [int(n) for n in re.findall(r"\d+", problem.prompt + "\n" + problem.answer)]
-        assert min(numbers) >= 1 and max(numbers) <= MOST
+        assert min(numbers) >= 1
+        assert max(numbers) <= MOST
         assert LEAST <= int(problem.gold[0]) <= MOST
         assert num_tokens(problem.prompt) <= PROMPT_MOST
         assert REPLY_LEAST <= num_tokens(problem.answer) <= REPLY_MOST

@@ -1,0 +1,44 @@
+"""Drafter folders: ``config.json``, ``model.safetensors`` and a card."""
+
+import json
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+
+from drafters.order_model import OrderModel, OrderModelConfig
+
+BUNDLED_ORDER = Path(__file__).parent / "bundled" / "order"
+MODEL_TYPE = "maskahead-order"
+
+
+def find_order_model(path: str | None, target_folder: Path) -> Path:
+    """The folder named by ``path``, else the one in the target's folder, else the bundled one."""
+    if path is not None:
+        if not (Path(path) / "config.json").exists():
+            raise ValueError(f"drafter.path {path!r} is not a folder with a config.json")
+        return Path(path)
+    beside = target_folder / "order"
+    return beside if (beside / "config.json").exists() else BUNDLED_ORDER
+
+
+def load_order_model(folder: Path) -> OrderModel:
+    """The order model of a drafter folder, in evaluation mode."""
+    config = json.loads((folder / "config.json").read_text())
+    kind = config.pop("model_type", None)
+    if kind != MODEL_TYPE:
+        raise ValueError(f"drafter {folder}: model_type {kind!r} is not {MODEL_TYPE!r}")
+    model = OrderModel(OrderModelConfig(**config))
+    model.load_state_dict(load_file(folder / "model.safetensors"))
+    return model.requires_grad_(False).eval()
+
+
+def save_order_model(model: OrderModel, folder: Path) -> None:
+    """Write configuration and weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(
+        {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()},
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    config = {"model_type": MODEL_TYPE, **model.config.model_dump()}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")

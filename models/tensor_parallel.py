@@ -1,0 +1,205 @@
+"""Tensor parallelism put on a network from outside, and how ranks follow rank 0.
+
+Queries, keys, values, gate and up keep a slice of their outputs (whole heads), o and down a slice
+of their inputs and sum over the ranks; the embedding and the head keep a slice of the vocabulary.
+Rank 0 announces every operation in a few integers; logits are whole on rank 0 only.
+
+Shapes: C copies, L block, R requested logit rows, V vocabulary, D hidden size.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.ranks import Ranks
+from models.spec import TargetSpec
+from models.target import CopyBatch, Target
+from models.transformer import Layer, Transformer
+
+
+def check_tensor_parallel(spec: TargetSpec, size: int) -> None:
+    """Raise ``ValueError`` for a number of ranks that does not split the network evenly."""
+    if size not in spec.tensor_parallel_sizes:
+        valid = ", ".join(map(str, spec.tensor_parallel_sizes))
+        raise ValueError(f"target.tp {size} does not split this target evenly; valid: {valid}")
+
+
+def _slice(weight: Tensor, dim: int, ranks: Ranks) -> nn.Parameter:
+    """This rank's part of ``weight`` along ``dim``, in memory of its own."""
+    part = weight.detach().chunk(ranks.size, dim)[ranks.rank]
+    return nn.Parameter(part.clone(memory_format=torch.contiguous_format), requires_grad=False)
+
+
+class RowLinear(nn.Module):
+    """A linear map whose input is spread over the ranks; every rank gets the whole output."""
+
+    def __init__(self, whole: nn.Linear, ranks: Ranks) -> None:
+        super().__init__()
+        self.weight = _slice(whole.weight, 1, ranks)
+        self.ranks = ranks
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.ranks.sum(F.linear(x, self.weight))
+
+
+class VocabEmbedding(nn.Module):
+    """An embedding whose rows are spread over the ranks."""
+
+    def __init__(self, whole: nn.Embedding, ranks: Ranks) -> None:
+        super().__init__()
+        self.weight = _slice(whole.weight, 0, ranks)
+        self.ranks = ranks
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        local = tokens - self.ranks.rank * self.weight.shape[0]
+        elsewhere = (local < 0) | (local >= self.weight.shape[0])
+        found = F.embedding(local.masked_fill(elsewhere, 0), self.weight)
+        return self.ranks.sum(found.masked_fill(elsewhere.unsqueeze(-1), 0))
+
+
+class VocabHead(nn.Module):
+    """A head whose outputs are spread over the ranks; rank 0 gets all of them."""
+
+    def __init__(self, whole: nn.Linear, ranks: Ranks) -> None:
+        super().__init__()
+        self.weight = _slice(whole.weight, 0, ranks)
+        self.ranks = ranks
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.ranks.gather_last(F.linear(hidden, self.weight))
+
+
+def _keep_outputs(linear: nn.Linear, ranks: Ranks) -> None:
+    linear.weight = _slice(linear.weight, 0, ranks)
+    linear.out_features = linear.weight.shape[0]
+
+
+def shard_model(model: Transformer, ranks: Ranks) -> Transformer:
+    """Leave this rank's share of ``model`` in it (in place); the rest of the weights is freed.
+
+    Raises ``ValueError`` for a number of ranks that does not split the network evenly.
+    """
+    check_tensor_parallel(model.spec, ranks.size)
+    for layer in model.layers:
+        assert isinstance(layer, Layer)
+        attention, mlp = layer.self_attn, layer.mlp
+        for linear in (attention.q_proj, attention.k_proj, attention.v_proj):
+            _keep_outputs(linear, ranks)
+        for linear in (mlp.gate_proj, mlp.up_proj):
+            _keep_outputs(linear, ranks)
+        attention.add_module("o_proj", RowLinear(attention.o_proj, ranks))
+        mlp.add_module("down_proj", RowLinear(mlp.down_proj, ranks))
+    model.add_module("embed_tokens", VocabEmbedding(model.embed_tokens, ranks))
+    model.add_module("lm_head", VocabHead(model.lm_head, ranks))
+    return model
+
+
+def sharded_target(model: Transformer, ranks: Ranks) -> Target:
+    """This rank's share of a whole ``model``, with caches for its own heads."""
+    shard_model(model, ranks)
+    return Target(model, model.spec.num_kv_heads // ranks.size)
+
+
+class Operation(IntEnum):
+    """What rank 0 announces; a header is the operation and two counts or ids."""
+
+    STOP = 0
+    OPEN = 1
+    CLOSE = 2
+    PREFILL = 3
+    FORWARD = 4
+
+
+class LeadingTarget:
+    """Rank 0's target: every operation is announced, so that all ranks run it together."""
+
+    def __init__(self, local: Target, ranks: Ranks) -> None:
+        assert ranks.leads
+        self.local = local
+        self.ranks = ranks
+        self.spec = local.spec
+
+    @property
+    def device(self) -> torch.device:
+        return self.local.device
+
+    def open_slot(self, slot: int) -> None:
+        """Give ``slot`` an empty prefix on every rank."""
+        self._announce(Operation.OPEN, slot, 0)
+        self.local.open_slot(slot)
+
+    def close_slot(self, slot: int) -> None:
+        """Free the prefix of ``slot`` on every rank."""
+        self._announce(Operation.CLOSE, slot, 0)
+        self.local.close_slot(slot)
+
+    def prefill(self, slot: int, tokens: Sequence[int]) -> None:
+        """Append whole blocks of known ``tokens`` to the slot's prefix on every rank."""
+        self._announce(Operation.PREFILL, slot, len(tokens), torch.tensor(tokens))
+        self.local.prefill(slot, tokens)
+
+    def forward(self, batch: CopyBatch) -> Tensor:
+        """Logits ``[R, V]`` of the requested rows; every rank stores its share."""
+        self._announce(Operation.FORWARD, len(batch.slots), len(batch.rows), pack(batch))
+        return self.local.forward(batch)
+
+    def stop(self) -> None:
+        """Let the other ranks return from :func:`follow`."""
+        self._announce(Operation.STOP, 0, 0)
+
+    def _announce(
+        self, operation: Operation, first: int, second: int, payload: Tensor | None = None
+    ) -> None:
+        self.ranks.announce(torch.tensor([operation, first, second]))
+        if payload is not None:
+            self.ranks.announce(payload)
+
+
+def follow(target: Target, ranks: Ranks) -> None:
+    """Run on ``target`` what rank 0 announces, until it says to stop."""
+
+    def payload(size: int) -> Tensor:
+        return ranks.announce(torch.empty(size, dtype=torch.int64))
+
+    run: dict[Operation, Callable[[int, int], object]] = {
+        Operation.OPEN: lambda slot, _: target.open_slot(slot),
+        Operation.CLOSE: lambda slot, _: target.close_slot(slot),
+        Operation.PREFILL: lambda slot, size: target.prefill(slot, payload(size).tolist()),
+        Operation.FORWARD: lambda copies, rows: target.forward(
+            unpack(payload(copies * (3 + target.spec.block_size) + rows), copies, target.spec)
+        ),
+    }
+    while True:
+        operation, first, second = payload(3).tolist()
+        if operation == Operation.STOP:
+            return
+        run[Operation(operation)](first, second)
+
+
+def pack(batch: CopyBatch) -> Tensor:
+    """A batch as one row of integers: slots, parents, stores, tokens, rows."""
+    columns = [torch.tensor(column) for column in (batch.slots, batch.parents, batch.stores)]
+    return torch.cat([*columns, batch.tokens_CL.flatten(), batch.rows]).to("cpu", torch.int64)
+
+
+def unpack(message: Tensor, copies: int, spec: TargetSpec) -> CopyBatch:
+    """The inverse of :func:`pack`."""
+    slots, parents, stores, tokens, rows = message.split(
+        [
+            copies,
+            copies,
+            copies,
+            copies * spec.block_size,
+            len(message) - copies * (3 + spec.block_size),
+        ]
+    )
+    return CopyBatch(
+        slots.tolist(),
+        tokens.view(copies, spec.block_size),
+        parents.tolist(),
+        [bool(stored) for stored in stores.tolist()],
+        rows,
+    )

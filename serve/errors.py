@@ -1,0 +1,95 @@
+"""OpenAI-shaped errors: ``{"error": {"message", "type", "param", "code"}}`` for everything."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from ray.exceptions import RayActorError
+from starlette.exceptions import HTTPException
+
+log = logging.getLogger("ray.serve")
+
+RETRY_AFTER = {"Retry-After": "1"}
+
+
+class ApiError(Exception):
+    """A refusal that the client can read."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.headers = headers
+
+    def body(self) -> dict[str, dict[str, str | None]]:
+        """The JSON body (also the data of an error event)."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return {"error": error}
+
+    def response(self) -> JSONResponse:
+        return JSONResponse(self.body(), self.status, headers=self.headers)
+
+
+def invalid(problems: Sequence[Mapping[str, Any]], prefix: str = "") -> ApiError:
+    """The first of pydantic's ``problems`` as a refusal that names the field."""
+    problem = problems[0]
+    # FastAPI puts "body" first; a number first is a character offset in broken JSON.
+    path = [str(part) for part in problem["loc"] if part != "body"]
+    param = problem.get("ctx", {}).get("param") or ".".join([*filter(None, [prefix]), *path])
+    if problem["type"] == "json_invalid":
+        return ApiError(400, f"the body is not JSON: {problem['ctx']['error']}", code="bad_json")
+    if problem["type"] == "extra_forbidden":
+        return ApiError(400, f"unknown field: {param}", param=param, code="unknown_parameter")
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "missing":
+        return ApiError(400, f"{param}: {message}", param=param, code="missing_parameter")
+    return ApiError(400, f"{param}: {message}" if param else message, param=param or None)
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """What a client is told about ``error``; anything unexpected is logged in full here."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, RayActorError):
+        return ApiError(503, "the target is restarting", code="unavailable", headers=RETRY_AFTER)
+    if isinstance(error, ValueError):
+        return ApiError(400, str(error))
+    log.error("a request failed", exc_info=error)
+    return ApiError(500, f"{type(error).__name__}: {error}", code="internal_error")
+
+
+def install_handlers(api: FastAPI) -> None:
+    """Shape every error of ``api``: validation, unknown routes and methods, failures."""
+
+    async def on_validation(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        return invalid(error.errors()).response()
+
+    async def on_http(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        message = f"{request.method} {request.url.path}: {error.detail}"
+        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
+        return ApiError(error.status_code, message, code=code, headers=error.headers).response()
+
+    async def on_error(request: Request, error: Exception) -> JSONResponse:
+        return as_api_error(error).response()
+
+    api.add_exception_handler(RequestValidationError, on_validation)
+    api.add_exception_handler(HTTPException, on_http)
+    api.add_exception_handler(ApiError, on_error)
+    api.add_exception_handler(ValueError, on_error)
+    api.add_exception_handler(RuntimeError, on_error)

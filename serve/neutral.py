@@ -1,0 +1,65 @@
+"""Fields of OpenAI's requests without support here: taken in their neutral value, else refused."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import PydanticCustomError
+
+Neutral = Mapping[str, tuple[Any, ...]]
+"""Fields, and the values at which they change nothing."""
+
+LABELS = ("metadata", "prompt_cache_key", "safety_identifier", "user")
+"""Fields that never change an answer, whatever their value."""
+
+SHARED: Neutral = {
+    "frequency_penalty": (None, 0),
+    "logit_bias": (None, {}),
+    "presence_penalty": (None, 0),
+}
+COMPLETION: Neutral = {
+    **SHARED,
+    "best_of": (None, 1),
+    "echo": (None, False),
+    "logprobs": (None,),
+    "suffix": (None, ""),
+}
+CHAT: Neutral = {
+    **SHARED,
+    "audio": (None,),
+    "function_call": (None, "none", "auto"),
+    "functions": (None, []),
+    "logprobs": (None, False),
+    "modalities": (None, ["text"]),
+    "parallel_tool_calls": (None, True, False),
+    "prediction": (None,),
+    "reasoning_effort": (None, "none"),
+    "response_format": (None, {"type": "text"}),
+    "service_tier": (None, "auto", "default"),
+    "store": (None, False),
+    "tool_choice": (None, "none", "auto"),
+    "tools": (None, []),
+    "top_logprobs": (None,),
+    "verbosity": (None, "medium"),
+    "web_search_options": (None,),
+}
+# An answer's message may come back as the next request's history.
+MESSAGE: Neutral = dict.fromkeys(
+    ("annotations", "audio", "function_call", "refusal", "tool_calls"), (None, [])
+)
+
+
+def refuse(field: str, value: object, valid: str) -> PydanticCustomError:
+    """The error of an unsupported value of ``field``."""
+    message = "{value} is not supported; valid: {valid}"
+    context = {"param": field, "value": repr(value), "valid": valid}
+    return PydanticCustomError("unsupported_value", message, context)
+
+
+def drop_neutral(values: Any, neutral: Neutral) -> Any:
+    """A request's ``values`` without labels and neutral fields; raises for one that is not."""
+    if not isinstance(values, dict):
+        return values
+    for name in neutral.keys() & values.keys():
+        if values[name] not in neutral[name]:
+            raise refuse(name, values[name], " or ".join(map(repr, neutral[name])))
+    return {k: v for k, v in values.items() if k not in neutral and k not in LABELS}

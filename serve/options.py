@@ -1,0 +1,76 @@
+"""From a checked API request to what the decoder takes."""
+
+import secrets
+from typing import Any
+
+from pydantic import ValidationError
+
+from decoders.noise import row_seed
+from decoders.options import OPTIONS_OF, DecodeOptions
+from serve.errors import ApiError, invalid
+from serve.schema import GenerationRequest
+
+EXTENSION = (
+    "method",
+    "budget",
+    "gamma",
+    "hedge",
+    "cap",
+    "tau",
+    "confidence",
+    "top_k",
+    "ignore_stop",
+)
+"""What ``maskahead: {...}`` in a request may set, for this request alone."""
+
+
+def decode_options(
+    served: DecodeOptions, request: GenerationRequest, room: int
+) -> DecodeOptions:
+    """The options of one request: its own win over the served ones.
+
+    Served options that another method does not know fall away; the client's own must fit the
+    method. ``room`` is the number of positions behind the prompt: it bounds the served limit, while
+    a client's limit beyond it is refused.
+    """
+    own = _extension(request) | _sampling(request)
+    limit = request.limit
+    if limit is not None and limit > room:
+        raise ApiError(
+            400,
+            f"max_tokens {limit}: only {max(room, 0)} positions are left behind this prompt",
+            param="max_tokens",
+            code="context_length_exceeded",
+        )
+    own["max_new_tokens"] = min(served.max_new_tokens, room) if limit is None else limit
+    known = OPTIONS_OF.get(str(own.get("method", served.method)), set())
+    base = {key: value for key, value in served.model_dump().items() if key in known}
+    try:
+        return DecodeOptions.model_validate(base | own)
+    except ValidationError as error:
+        raise invalid(error.errors(), prefix="maskahead") from error
+
+
+def _extension(request: GenerationRequest) -> dict[str, Any]:
+    own = dict(request.maskahead or {})
+    unknown = sorted(own.keys() - {*EXTENSION})
+    if unknown:
+        field = f"maskahead.{unknown[0]}"
+        valid = ", ".join(EXTENSION)
+        raise ApiError(
+            400, f"unknown field: {field}; valid: {valid}", param=field, code="unknown_parameter"
+        )
+    return own
+
+
+def _sampling(request: GenerationRequest) -> dict[str, Any]:
+    given = {"temperature": request.temperature, "top_p": request.top_p}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def choice_seed(seed: int | None, number: int) -> int:
+    """The noise seed of a prompt's ``number``-th choice: the client's own for the first one,
+    derived from it for the others; without one, fresh for every choice."""
+    if seed is None:
+        return secrets.randbits(64)
+    return seed if number == 0 else row_seed(seed, str(number))

@@ -1,0 +1,148 @@
+"""Two ranks in two processes: rank 0 is the test itself, rank 1 a child that follows."""
+
+import multiprocessing
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from decoders.loop import Decoder, Forwarder, decode
+from decoders.options import DecodeOptions
+from decoders.proposers.chain import ChainProposer
+from decoders.request import Request, Result
+from models.ranks import join_ranks, leave_ranks, open_store, reach_store
+from models.target import NO_PARENT, CopyBatch, Target
+from models.tensor_parallel import (
+    LeadingTarget,
+    check_tensor_parallel,
+    follow,
+    pack,
+    sharded_target,
+    unpack,
+)
+from tests.conftest import tiny_model, tiny_spec
+
+DTYPES = [torch.float64, torch.float32]
+CLOSE = {torch.float64: 1e-12, torch.float32: 1e-5}
+# No empty prompt: its first block is nothing but masks, whose logits are equal at every position in
+# exact arithmetic, so that the last bit decides what is committed first.
+PROMPTS: list[tuple[int, ...]] = [(5,), (4, 5, 6, 7), (4, 5, 6, 7, 8, 9), tuple(range(4, 15))]
+
+
+def follower(port: int, dtype: torch.dtype) -> None:
+    torch.set_num_threads(1)
+    ranks = join_ranks(reach_store(port), rank=1, size=2, device="cpu")
+    follow(sharded_target(tiny_model(dtype=dtype), ranks), ranks)
+    leave_ranks()
+
+
+@pytest.fixture(scope="module", params=DTYPES, ids=str)
+def leader(request: pytest.FixtureRequest) -> Iterator[LeadingTarget]:
+    store = open_store()
+    context = multiprocessing.get_context("spawn")
+    child = context.Process(target=follower, args=(store.port, request.param), daemon=True)
+    child.start()
+    ranks = join_ranks(store, rank=0, size=2, device="cpu")
+    leading = LeadingTarget(sharded_target(tiny_model(dtype=request.param), ranks), ranks)
+    yield leading
+    leading.stop()
+    child.join(20)
+    assert child.exitcode == 0
+    leave_ranks()
+
+
+@pytest.fixture
+def alone(leader: LeadingTarget) -> Target:
+    return Target(tiny_model(dtype=leader.local.model.dtype))
+
+
+def outputs(target: Forwarder, options: DecodeOptions, batch_size: int = 1) -> list[Result]:
+    requests = [
+        Request(str(index), prompt, options, noise_seed=index)
+        for index, prompt in enumerate(PROMPTS)
+    ]
+    results = decode(Decoder(target, {"chain": ChainProposer()}), requests, batch_size)
+    return sorted(results, key=lambda result: result.request.id)
+
+
+def tokens(results: list[Result]) -> list[tuple[int, ...]]:
+    return [result.token_ids for result in results]
+
+
+def options(method: str, **values: float) -> DecodeOptions:
+    return DecodeOptions.lenient(
+        method=method, max_new_tokens=13, budget=4, ignore_stop=True, **values
+    )
+
+
+def test_a_rank_holds_its_share_and_nothing_more(leader: LeadingTarget, alone: Target) -> None:
+    sizes = {name: p.numel() for name, p in leader.local.model.named_parameters()}
+    for name, whole in alone.model.named_parameters():
+        share = 1 if "norm" in name else 2
+        assert sizes[name] * share == whole.numel(), name
+    storage = sum(p.untyped_storage().nbytes() for p in leader.local.model.parameters())
+    assert storage == sum(p.numel() * p.element_size() for p in leader.local.model.parameters())
+
+
+def test_logits_equal_one_rank(leader: LeadingTarget, alone: Target) -> None:
+    full, masks = [4, 5, 6, 7], [3, 3, 3, 3]
+    batch = CopyBatch(
+        [0, 0, 1],
+        torch.tensor([full, masks, [9, 3, 3, 3]]),
+        [NO_PARENT, 0, NO_PARENT],
+        [True, False, False],
+        torch.arange(4, 12),
+    )
+    found = []
+    for target in (leader, alone):
+        for slot in (0, 1):
+            target.open_slot(slot)
+        target.prefill(1, (8, 9, 10, 11))
+        found.append(torch.stack([target.forward(batch), target.forward(batch)]))
+        for slot in (0, 1):
+            target.close_slot(slot)
+    torch.testing.assert_close(*found, rtol=0, atol=CLOSE[leader.local.model.dtype])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("method", ["threshold", "chain"])
+def test_decoded_tokens_and_counts_equal_one_rank(
+    leader: LeadingTarget, alone: Target, method: str, temperature: float
+) -> None:
+    decoding = options(method, temperature=temperature)
+    two, one = outputs(leader, decoding), outputs(alone, decoding)
+    assert tokens(two) == tokens(one)
+    assert [result.rounds for result in two] == [result.rounds for result in one]
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_chain_equals_standard_on_two_ranks(
+    leader: LeadingTarget, temperature: float, batch_size: int
+) -> None:
+    chain = outputs(leader, options("chain", temperature=temperature), batch_size)
+    standard = outputs(leader, options("standard", temperature=temperature))
+    assert tokens(chain) == tokens(standard)
+    assert sum(r.nfe for r in chain) < sum(r.nfe for r in standard)
+
+
+def test_a_message_carries_the_whole_batch() -> None:
+    batch = CopyBatch(
+        [3, 3, 7],
+        torch.tensor([[4, 5, 6, 7], [3, 3, 3, 3], [9, 3, 3, 3]]),
+        [NO_PARENT, 0, NO_PARENT],
+        [True, False, False],
+        torch.tensor([4, 5, 9]),
+    )
+    read = unpack(pack(batch), copies=3, spec=tiny_spec())
+    assert read.slots == batch.slots
+    assert read.parents == batch.parents
+    assert read.stores == batch.stores
+    assert torch.equal(read.tokens_CL, batch.tokens_CL)
+    assert torch.equal(read.rows, batch.rows)
+
+
+@pytest.mark.parametrize("size", [0, 3, 4])
+def test_a_size_that_does_not_divide_is_refused_with_the_valid_ones(size: int) -> None:
+    with pytest.raises(ValueError, match=rf"target.tp {size} .* valid: 1, 2$"):
+        check_tensor_parallel(tiny_spec(), size)
