@@ -4,73 +4,20 @@ Clients live on event loops, the forwards on this thread; what passes between th
 engine is the same one that offline decoding uses, so a streamed answer equals the plain one.
 """
 
-import asyncio
 import itertools
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 
-from actors.text_stream import TextStream
+from actors.ticket import Delta, Ticket
 from decoders.engine import Engine
-from decoders.request import Request, Result
+from decoders.request import Request
 from decoders.sequence import Sequence as Decoding
-from models.text import TextCodec
-
-
-@dataclass(frozen=True)
-class Delta:
-    """What one round added to an answer: ids of the contiguous prefix, and settled text.
-
-    The texts joined are the whole text, the ids joined are ``result.token_ids``; the last delta,
-    and no other, carries the result.
-    """
-
-    token_ids: tuple[int, ...]
-    text: str
-    result: Result | None = None
 
 
 class EngineClosed(RuntimeError):
     """The engine was closed while a request waited or ran."""
-
-
-class _Ticket:
-    """One request between its client's event loop and the engine's thread."""
-
-    def __init__(
-        self, request: Request, internal_id: str, codec: TextCodec | None, stop: Sequence[str]
-    ) -> None:
-        self.client_id = request.id
-        self.request = replace(request, id=internal_id)
-        self.cancelled = False
-        self.items: asyncio.Queue[Delta | Exception] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
-        self._text = TextStream(codec, stop)
-        self._num_sent = 0
-
-    def put(self, item: Delta | Exception) -> None:
-        """Hand over from the engine's thread."""
-        try:
-            self._loop.call_soon_threadsafe(self.items.put_nowait, item)
-        except RuntimeError:  # the client's event loop has closed: nobody listens any more
-            self.cancelled = True
-
-    def advance(self, decoding: Decoding, result: Result | None) -> Result | None:
-        """Send what is new; returns the result once the text is complete, also by a stop string."""
-        ids = result.token_ids if result else decoding.text_so_far()
-        if result is None and len(ids) == self._num_sent:
-            return None
-        text = self._text.grow(ids, final=result is not None)
-        if self._text.stopped_at is not None:
-            ids = ids[: self._text.stopped_at]
-            result = replace(decoding.result(), token_ids=ids, stop_reason="stop")
-        if result is not None:
-            result = replace(result, request=replace(self.request, id=self.client_id))
-        self.put(Delta(ids[self._num_sent :], text, result))
-        self._num_sent = len(ids)
-        return result
 
 
 class BatchingEngine:
@@ -84,8 +31,8 @@ class BatchingEngine:
         self.max_batch = max_batch
         self._decoder = engine.decoder()
         self._numbers = itertools.count()
-        self._waiting: deque[_Ticket] = deque()
-        self._running: dict[str, tuple[_Ticket, Decoding]] = {}
+        self._waiting: deque[Ticket] = deque()
+        self._running: dict[str, tuple[Ticket, Decoding]] = {}
         self._state = threading.Condition()
         self._claim = threading.Lock()
         self._claimed = self._in_round = self._closing = False
@@ -149,16 +96,16 @@ class BatchingEngine:
             self._state.notify_all()
         self._thread.join()
 
-    def _enqueue(self, request: Request, stop: Sequence[str]) -> _Ticket:
+    def _enqueue(self, request: Request, stop: Sequence[str]) -> Ticket:
         internal_id = f"{next(self._numbers)}:{request.id}"
-        ticket = _Ticket(request, internal_id, self.engine.codec, stop)
+        ticket = Ticket(request, internal_id, self.engine.codec, stop)
         with self._state:
             self.check()
             self._waiting.append(ticket)
             self._state.notify_all()
         return ticket
 
-    def _leave(self, ticket: _Ticket) -> None:
+    def _leave(self, ticket: Ticket) -> None:
         ticket.cancelled = True
         with self._state:
             if ticket in self._waiting:
@@ -208,8 +155,11 @@ class BatchingEngine:
             return
         results = {result.request.id: result for result in self._decoder.step()}
         for request_id, (ticket, decoding) in list(self._running.items()):
-            if ticket.advance(decoding, results.get(request_id)) is not None:
+            delta = ticket.advance(decoding, results.get(request_id))
+            if delta is not None and delta.result is not None:
                 self._remove(request_id)
+            if delta is not None:
+                ticket.put(delta)
 
     def _admit(self) -> None:
         while len(self._running) < self.max_batch and self._waiting:

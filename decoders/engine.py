@@ -10,6 +10,7 @@ from decoders.options import DecodeOptions
 from decoders.prompts import PromptRow, build_request
 from decoders.proposers.base import Proposer
 from decoders.request import Request, Result
+from decoders.trace import Trace, TraceRecorder
 from models.text import TextCodec, open_codec
 
 
@@ -48,4 +49,12 @@ class Engine:
         found = {
             r.request.id: self.spell(r, trace) for r in self.decode(requests, options.batch_size)
         }
+        return [found[request.id] for request in requests]
+
+    def record(self, rows: Iterable[PromptRow], options: DecodeOptions) -> list[Trace]:
+        """Traces of a draft-free run, in the order of the prompts."""
+        requests = self.requests(rows, options.draft_free())
+        recorder = TraceRecorder()
+        results = decode(self.decoder(recorder), requests, options.batch_size)
+        found = {result.request.id: recorder.finish(result) for result in results}
         return [found[request.id] for request in requests]

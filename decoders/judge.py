@@ -51,6 +51,10 @@ def judge(sequence: Sequence, states: Seq[State], logits_RV: Tensor) -> Judged:
     masked = [masked_positions(state, spec.mask_token_id) for state in states]
     positions = np.concatenate([np.asarray(m, dtype=np.int64) for m in masked])
     logits_RV = suppress_mask_token(logits_RV, spec.mask_token_id)
+    if sequence.block_start == 0 and len(masked[0]) == spec.block_size:
+        # An empty prompt: nothing but masks is seen, so all rows are equal, and rounding, which
+        # differs between devices, must not choose among them.
+        logits_RV[1:] = logits_RV[0]
     gumbel = None
     if options.temperature > 0:
         gumbel = sequence.gumbel(logits_RV.device)[torch.from_numpy(positions)]

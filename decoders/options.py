@@ -32,29 +32,35 @@ OPTIONS_OF: dict[str, set[str]] = {
 class DecodeOptions(BaseModel):
     """How to decode (``decode.*`` of a configuration)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     method: Method = "standard"
-    budget: int = Field(8, ge=0, le=256)
+    """How a block is filled: draft-free, or with the drafts of a proposer."""
+    budget: int = Field(default=8, ge=0, le=256)
     """Most drafts D that ride in one verification forward."""
-    gamma: float = Field(0.0, ge=0, lt=1)
+    gamma: float = Field(default=0.0, ge=0, lt=1)
     """Mass floor: drafts of smaller mass are not verified (SPOT-gamma)."""
-    hedge: float = Field(0.6, ge=0, le=1)
+    hedge: float = Field(default=0.6, ge=0, le=1)
     """Below this top-1 probability a position's second candidate is drafted too."""
-    cap: float = Field(1.0, ge=0, le=1)
+    cap: float = Field(default=1.0, ge=0, le=1)
     """Confidence counts as at most this (capped order); 1 is off, 0 is left to right."""
-    tau: float = Field(0.9, ge=0, lt=1)
+    tau: float = Field(default=0.9, ge=0, lt=1)
     """Threshold decoding commits every position whose confidence is above tau."""
     confidence: Confidence = "top1"
-    temperature: float = Field(0.0, ge=0)
-    top_k: int = Field(0, ge=0)
+    """Rank positions by their most likely token, or by the chosen (drawn) one."""
+    temperature: float = Field(default=0.0, ge=0)
+    """0 takes the most likely token; above 0 tokens are drawn, with noise of the seed."""
+    top_k: int = Field(default=0, ge=0)
     """Sample among the k most likely tokens; 0 is off."""
-    top_p: float = Field(1.0, gt=0, le=1)
+    top_p: float = Field(default=1.0, gt=0, le=1)
     """Sample among the most likely tokens that together hold this probability; 1 is off."""
     seed: int = 0
-    max_new_tokens: int = Field(256, ge=0)
+    """Decides, with a row's id, the noise of every row that has no seed of its own."""
+    max_new_tokens: int = Field(default=256, ge=0)
+    """Most tokens of an answer; a row's own limit wins."""
     ignore_stop: bool = False
-    batch_size: int = Field(1, ge=1)
+    """Go on behind stop ids, up to the limit."""
+    batch_size: int = Field(default=1, ge=1)
     """Requests that share a forward."""
 
     @model_validator(mode="after")

@@ -19,8 +19,8 @@ class PromptRow(BaseModel):
     prompt: str | None = None
     prompt_ids: tuple[int, ...] | None = None
     seed: int | None = None
-    max_new_tokens: int | None = Field(None, ge=0)
-    temperature: float | None = Field(None, ge=0)
+    max_new_tokens: int | None = Field(default=None, ge=0)
+    temperature: float | None = Field(default=None, ge=0)
 
     @model_validator(mode="before")
     @classmethod

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class DrafterConfig(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     path: str | None = None
     """A drafter folder; by default the one in the target's folder, else the bundled one."""

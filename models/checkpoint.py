@@ -59,7 +59,7 @@ def load_weights(model: Transformer, folder: Path) -> None:
     found: set[str] = set()
     for shard in shards:
         with safe_open(shard, framework="pt") as tensors:
-            for name in tensors:
+            for name in sorted(tensors.keys()):
                 if name not in wanted:
                     raise ValueError(f"{shard.name}: unknown tensor {name}")
                 _fill(wanted[name], tensors.get_tensor(name), f"{shard.name}: {name}")

@@ -6,13 +6,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class TargetConfig(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     path: str = "sdar-tiny"
     """A checkpoint folder, or the name of a bundled target."""
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    """Of weights and activations."""
     device: str = "cpu"
-    tp: int = Field(1, ge=1)
+    """cpu, cuda, or cuda:N."""
+    tp: int = Field(default=1, ge=1)
     """Tensor-parallel ranks."""
-    block_size: int | None = Field(None, ge=1)
+    block_size: int | None = Field(default=None, ge=1)
     """Override of the checkpoint's block size L, in tokens."""

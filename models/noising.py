@@ -9,6 +9,10 @@ import torch
 from torch import Tensor
 
 
+_JITTER = 0.3
+"""How much chance is mixed into the left-to-right order of a leaning view."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """One training text: ``prompt`` ids are never noised, ``answer`` ids (stop id included) are."""
@@ -40,13 +44,16 @@ def noised_batch(
     mask_id: int,
     pad_id: int,
     generator: torch.Generator,
+    ordered_share: float = 0.0,
 ) -> NoisedBatch:
     """Pad ``samples`` to ``length`` tokens and draw ``num_noisy`` noised blocks of each.
 
     Every sample's blocks that hold answer tokens are taken in turn. A view masks m of the block's
     n answer positions, m uniform on 1..n, and weighs each masked position 1/m: the objective of
     SDAR (weight 1/p_mask) with the mask ratio drawn without its variance in m. The padding up to
-    the sample's block end is learnt like the answer; later padding is never seen.
+    the sample's block end is learnt like the answer; later padding is never seen. In a share
+    ``ordered_share`` of the views the m positions lean to the block's end, as they do in the states
+    that decoding visits; in the others they are uniformly random.
     """
     assert length % block == 0
     clean_BT = torch.full((len(samples), length), pad_id)
@@ -64,7 +71,7 @@ def noised_batch(
 
     targets_BNL = _gather_blocks(clean_BT, blocks_BN, block)
     learnt_BNL = _gather_blocks(learnt_BT, blocks_BN, block)
-    masked_BNL = _mask_uniform_count(learnt_BNL, generator)
+    masked_BNL = _mask_uniform_count(learnt_BNL, ordered_share, generator)
     num_masked = masked_BNL.sum(-1, keepdim=True)
     weights_BNL = masked_BNL / num_masked / (len(samples) * num_noisy)
     noisy_BNL = targets_BNL.masked_fill(masked_BNL, mask_id)
@@ -77,10 +84,15 @@ def _gather_blocks(rows_BT: Tensor, blocks_BN: Tensor, block: int) -> Tensor:
     return blocks_BTL.gather(1, blocks_BN[..., None].expand(-1, -1, block))
 
 
-def _mask_uniform_count(allowed_BNL: Tensor, generator: torch.Generator) -> Tensor:
+def _mask_uniform_count(
+    allowed_BNL: Tensor, ordered_share: float, generator: torch.Generator
+) -> Tensor:
     """A random non-empty subset of the allowed positions, its size uniform on 1..count."""
     count = allowed_BNL.sum(-1, keepdim=True)
     size = (torch.rand(count.shape, generator=generator) * count).floor().long() + 1
-    order = torch.rand(allowed_BNL.shape, generator=generator).masked_fill(~allowed_BNL, 2.0)
-    rank = order.argsort(-1).argsort(-1)
+    order = torch.rand(allowed_BNL.shape, generator=generator)
+    leaning = torch.rand(count.shape, generator=generator) < ordered_share
+    from_end = torch.linspace(1, 0, allowed_BNL.shape[-1])
+    order = torch.where(leaning, _JITTER * order + (1 - _JITTER) * from_end, order)
+    rank = order.masked_fill(~allowed_BNL, 2.0).argsort(-1).argsort(-1)
     return allowed_BNL & (rank < size)

@@ -1,6 +1,6 @@
 """Jobs answered in OpenAI's shapes: in one piece, or chunk by chunk."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from decoders.request import Result
@@ -14,25 +14,37 @@ from serve.responses import (
     Completion,
     CompletionChoice,
     FinishReason,
-    Usage,
     usage_of,
 )
 from serve.service import Job, Service
 
 Chunks = AsyncGenerator[Answer, None]
-Piece = Callable[[int, str | None, FinishReason | None], Answer]
-"""A chunk of choice ``index``: new text, the finish reason, or (neither) the beginning."""
 
 
 async def completion(service: Service, job: Job) -> Completion:
     """The whole answer to a text completion."""
     texts, results = await _collect(service, job)
     choices = [
-        CompletionChoice(index=i, text=text, finish_reason=result.stop_reason)
-        for i, (text, result) in enumerate(zip(texts, results, strict=True))
+        CompletionChoice(index=index, text=texts[index], finish_reason=result.stop_reason)
+        for index, result in enumerate(results)
     ]
-    frame = _frame(service, job)
-    return Completion(**frame, choices=choices, usage=usage_of(job.num_prompt_tokens, results))
+    return _completion(job, choices, results)
+
+
+async def completion_chunks(service: Service, job: Job, include_usage: bool) -> Chunks:
+    """Text as it settles; each choice's last chunk has the finish reason; usage at the end."""
+    results: dict[int, Result] = {}
+    async with aclosing(service.run(job)) as deltas:
+        async for index, delta in deltas:
+            reason = None
+            if delta.result is not None:
+                results[index] = delta.result
+                reason = delta.result.stop_reason
+            if delta.text or reason:
+                choice = CompletionChoice(index=index, text=delta.text, finish_reason=reason)
+                yield _completion(job, [choice])
+    if include_usage:
+        yield _completion(job, [], list(results.values()))
 
 
 async def chat(service: Service, job: Job) -> ChatCompletion:
@@ -40,9 +52,58 @@ async def chat(service: Service, job: Job) -> ChatCompletion:
     texts, results = await _collect(service, job)
     choices = [
         ChatChoice(
-            index=i, message=AssistantMessage(content=text), finish_reason=result.stop_reason
+            index=index,
+            message=AssistantMessage(content=texts[index]),
+            finish_reason=result.stop_reason,
         )
-        for i, (text, result) in enumerate(zip(texts, results, strict=True))
+        for index, result in enumerate(results)
     ]
-    frame = _frame(service, job)
-    return ChatCompletion(**frame, choices=choices, usage=usage_of(job.num_prompt_tokens, results))
+    usage = usage_of(job.num_prompt_tokens, results)
+    return ChatCompletion(
+        id=job.id, created=job.created, model=job.model, choices=choices, usage=usage
+    )
+
+
+async def chat_chunks(service: Service, job: Job, include_usage: bool) -> Chunks:
+    """A choice's role, then text as it settles, then the finish reason; usage at the end."""
+    results: dict[int, Result] = {}
+    begun: set[int] = set()
+    async with aclosing(service.run(job)) as deltas:
+        async for index, delta in deltas:
+            if index not in begun:
+                begun.add(index)
+                yield _chat_part(job, index, {"role": "assistant", "content": ""})
+            if delta.text:
+                yield _chat_part(job, index, {"content": delta.text})
+            if delta.result is not None:
+                results[index] = delta.result
+                yield _chat_part(job, index, {}, delta.result.stop_reason)
+    if include_usage:
+        usage = usage_of(job.num_prompt_tokens, list(results.values()))
+        yield ChatChunk(id=job.id, created=job.created, model=job.model, choices=[], usage=usage)
+
+
+async def _collect(service: Service, job: Job) -> tuple[list[str], list[Result]]:
+    """Text and result of every choice, in order."""
+    texts = [""] * len(job.requests)
+    results: dict[int, Result] = {}
+    async with aclosing(service.run(job)) as deltas:
+        async for index, delta in deltas:
+            texts[index] += delta.text
+            if delta.result is not None:
+                results[index] = delta.result
+    return texts, [results[index] for index in range(len(texts))]
+
+
+def _completion(
+    job: Job, choices: list[CompletionChoice], results: list[Result] | None = None
+) -> Completion:
+    usage = usage_of(job.num_prompt_tokens, results) if results else None
+    return Completion(id=job.id, created=job.created, model=job.model, choices=choices, usage=usage)
+
+
+def _chat_part(
+    job: Job, index: int, delta: dict[str, str], reason: FinishReason | None = None
+) -> ChatChunk:
+    choice = ChatPartChoice(index=index, delta=delta, finish_reason=reason)
+    return ChatChunk(id=job.id, created=job.created, model=job.model, choices=[choice])

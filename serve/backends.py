@@ -1,11 +1,15 @@
-"""Where an endpoint's answers come from."""
+"""Where an endpoint's answers come from: a target in the replica itself, or a group of actors."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 
-from actors.batching import BatchingEngine, Delta
-from decoders.engine import Engine
+from actors.batching import BatchingEngine
+from actors.loading import open_engine
+from actors.target_group import TargetGroup
+from actors.ticket import Delta
 from decoders.request import Request
+from serve.config import ServeConfig
 
 
 class Backend(Protocol):
@@ -21,19 +25,59 @@ class Backend(Protocol):
         """Raise when this process must be replaced. Local and cheap: no call to the target."""
         ...
 
+    def close(self) -> None:
+        """Let the target go."""
+        ...
+
 
 class LocalBackend:
-    """The target in this very process: no hop between the endpoint and the decode loop."""
+    """One rank with its drafter in this very process: no hop between endpoint and decode loop."""
 
-    def __init__(self, engine: Engine, max_batch: int) -> None:
-        self.batching = BatchingEngine(engine, max_batch)
+    def __init__(self, config: ServeConfig) -> None:
+        engine = open_engine(config.target, config.drafter, {config.decode.method})
+        self._batching = BatchingEngine(engine, config.max_batch)
 
     def stream(self, request: Request, stop: Sequence[str]) -> AsyncGenerator[Delta, None]:
-        return self.batching.stream(request, stop)
+        return self._batching.stream(request, stop)
 
     async def facts(self) -> dict[str, Any]:
-        self.batching.check()
-        return {"running": self.batching.num_running, "waiting": self.batching.num_waiting}
+        self._batching.check()
+        return {"running": self._batching.num_running, "waiting": self._batching.num_waiting}
 
     def check(self) -> None:
-        self.batching.check()
+        self._batching.check()
+
+    def close(self) -> None:
+        self._batching.close()
+
+
+class GroupBackend:
+    """Several ranks, or a drafter apart from its target: a group that this process owns."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        self._group = TargetGroup.start(
+            config.target, config.drafter, {config.decode.method}, config.max_batch
+        )
+
+    def stream(self, request: Request, stop: Sequence[str]) -> AsyncGenerator[Delta, None]:
+        return self._group.stream(request, stop)
+
+    async def facts(self) -> dict[str, Any]:
+        facts = await asyncio.to_thread(self._group.facts)
+        return {key: facts[key] for key in ("running", "waiting")}
+
+    def check(self) -> None:
+        """Nothing here can break for good: the group heals by itself."""
+
+    def close(self) -> None:
+        self._group.stop()
+
+
+def is_local(config: ServeConfig) -> bool:
+    """Whether one process can hold the whole target and its drafter."""
+    return config.target.tp == 1 and config.drafter.placement == "target"
+
+
+def open_backend(config: ServeConfig) -> Backend:
+    """The target of ``config``, loaded and ready."""
+    return LocalBackend(config) if is_local(config) else GroupBackend(config)

@@ -7,12 +7,17 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 from starlette.exceptions import HTTPException
+
+from actors.batching import EngineClosed
+from actors.target_rank import GroupError
 
 log = logging.getLogger("ray.serve")
 
 RETRY_AFTER = {"Retry-After": "1"}
+PASSING = (EngineClosed, GroupError, RayActorError)
+"""Failures of a target that is replaced or rebuilt meanwhile."""
 
 
 class ApiError(Exception):
@@ -64,8 +69,9 @@ def as_api_error(error: Exception) -> ApiError:
     """What a client is told about ``error``; anything unexpected is logged in full here."""
     if isinstance(error, ApiError):
         return error
-    if isinstance(error, RayActorError):
-        return ApiError(503, "the target is restarting", code="unavailable", headers=RETRY_AFTER)
+    if isinstance(error, PASSING):
+        message = f"the target is restarting ({type(error).__name__}): try again"
+        return ApiError(503, message, code="unavailable", headers=RETRY_AFTER)
     if isinstance(error, ValueError):
         return ApiError(400, str(error))
     log.error("a request failed", exc_info=error)
@@ -90,6 +96,5 @@ def install_handlers(api: FastAPI) -> None:
 
     api.add_exception_handler(RequestValidationError, on_validation)
     api.add_exception_handler(HTTPException, on_http)
-    api.add_exception_handler(ApiError, on_error)
-    api.add_exception_handler(ValueError, on_error)
-    api.add_exception_handler(RuntimeError, on_error)
+    for kind in (ApiError, ValueError, RuntimeError, RayError):
+        api.add_exception_handler(kind, on_error)

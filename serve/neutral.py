@@ -1,5 +1,6 @@
 """Fields of OpenAI's requests without support here: taken in their neutral value, else refused."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,7 +52,7 @@ MESSAGE: Neutral = dict.fromkeys(
 def refuse(field: str, value: object, valid: str) -> PydanticCustomError:
     """The error of an unsupported value of ``field``."""
     message = "{value} is not supported; valid: {valid}"
-    context = {"param": field, "value": repr(value), "valid": valid}
+    context = {"param": field, "value": json.dumps(value), "valid": valid}
     return PydanticCustomError("unsupported_value", message, context)
 
 
@@ -61,5 +62,5 @@ def drop_neutral(values: Any, neutral: Neutral) -> Any:
         return values
     for name in neutral.keys() & values.keys():
         if values[name] not in neutral[name]:
-            raise refuse(name, values[name], " or ".join(map(repr, neutral[name])))
+            raise refuse(name, values[name], " or ".join(map(json.dumps, neutral[name])))
     return {k: v for k, v in values.items() if k not in neutral and k not in LABELS}

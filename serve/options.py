@@ -24,9 +24,7 @@ EXTENSION = (
 """What ``maskahead: {...}`` in a request may set, for this request alone."""
 
 
-def decode_options(
-    served: DecodeOptions, request: GenerationRequest, room: int
-) -> DecodeOptions:
+def decode_options(served: DecodeOptions, request: GenerationRequest, room: int) -> DecodeOptions:
     """The options of one request: its own win over the served ones.
 
     Served options that another method does not know fall away; the client's own must fit the
@@ -34,15 +32,11 @@ def decode_options(
     a client's limit beyond it is refused.
     """
     own = _extension(request) | _sampling(request)
-    limit = request.limit
-    if limit is not None and limit > room:
-        raise ApiError(
-            400,
-            f"max_tokens {limit}: only {max(room, 0)} positions are left behind this prompt",
-            param="max_tokens",
-            code="context_length_exceeded",
-        )
-    own["max_new_tokens"] = min(served.max_new_tokens, room) if limit is None else limit
+    limit = min(served.max_new_tokens, room) if request.limit is None else request.limit
+    if not 0 <= limit <= room:
+        message = f"max_tokens {limit}: this prompt leaves {room} positions"
+        raise ApiError(400, message, param="max_tokens", code="context_length_exceeded")
+    own["max_new_tokens"] = limit
     known = OPTIONS_OF.get(str(own.get("method", served.method)), set())
     base = {key: value for key, value in served.model_dump().items() if key in known}
     try:

@@ -14,6 +14,7 @@ MAX_STOPS = 4
 
 Prompt = str | tuple[int, ...]
 
+
 def read_stop(value: Any) -> Any:
     """``null``, one string or a list of them as a tuple."""
     words = () if value is None else (value,) if isinstance(value, str) else value
@@ -69,14 +70,14 @@ class GenerationRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     model: str
-    max_tokens: int | None = Field(None, ge=0)
-    n: int | None = Field(None, ge=1, le=MAX_CHOICES)
+    max_tokens: int | None = Field(default=None, ge=0)
+    n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     seed: int | None = None
     stop: Annotated[tuple[str, ...], BeforeValidator(read_stop)] = ()
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
     maskahead: dict[str, Any] | None = None
     """Decoding options of this request: any of ``serve.options.EXTENSION``."""
 
@@ -138,7 +139,7 @@ class ChatRequest(GenerationRequest):
     """``POST /v1/chat/completions``."""
 
     messages: list[Message] = Field(min_length=1)
-    max_completion_tokens: int | None = Field(None, ge=0)
+    max_completion_tokens: int | None = Field(default=None, ge=0)
 
     @model_validator(mode="before")
     @classmethod

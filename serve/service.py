@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import jinja2
 
 from actors.batching import Delta
+from decoders.loop import check_request
 from decoders.request import Request
 from models.spec import TargetSpec
 from models.text import TextCodec
@@ -28,6 +29,7 @@ class Job:
 
     id: str
     created: int
+    model: str
     requests: tuple[Request, ...]
     stop: tuple[str, ...]
     num_prompt_tokens: int
@@ -92,8 +94,16 @@ class Service:
             for number in range(body.num_choices):
                 seed = choice_seed(body.seed, number)
                 requests.append(Request(f"{job_id}-{len(requests)}", ids, options, seed))
+            self._check_tokens(requests[-1])
         num_prompt_tokens = sum(len(ids) for ids in prompts)
-        return Job(job_id, int(time.time()), tuple(requests), body.stop, num_prompt_tokens)
+        created = int(time.time())
+        return Job(job_id, created, body.model, tuple(requests), body.stop, num_prompt_tokens)
+
+    def _check_tokens(self, request: Request) -> None:
+        try:
+            check_request(request, self.spec)
+        except ValueError as error:
+            raise ApiError(400, str(error), param="prompt") from error
 
     def _claim(self, num_answers: int) -> None:
         most = self.config.max_answers

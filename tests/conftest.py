@@ -1,6 +1,8 @@
 """Tiny real targets for the tests: random weights, all code paths."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -10,6 +12,9 @@ from models.spec import TargetSpec
 from models.target import Target
 from models.training import init_weights
 from models.transformer import Transformer
+
+if TYPE_CHECKING:
+    from cluster.session import Resources
 
 
 def tiny_spec(block_size: int = 4, vocab_size: int = 24) -> TargetSpec:
@@ -58,3 +63,13 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoints") / "tiny-b4"
     save_checkpoint(tiny_model(dtype=torch.float32), folder, dtype="float32")
     return folder
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator["Resources"]:
+    """The one local Ray of the test session; mark its users ``@pytest.mark.ray``."""
+    # Imported here: the other tests, and the processes that they start, need no Ray.
+    from cluster.session import ClusterConfig, session
+
+    with session(ClusterConfig(num_cpus=4, object_store_bytes=150_000_000)) as resources:
+        yield resources

@@ -38,17 +38,16 @@ class OrderProposer:
             )
             for view in views
         ]
-        mask_ids = [view.end.mask_id for view in views]
-        grow_trees(trees, lambda asks: self._score(asks, mask_ids, embedded, stale.was_masked_BL))
+        grow_trees(trees, lambda asks: self.score(views, asks, embedded, stale.was_masked_BL))
         return [tree.drafts() for tree in trees]
 
-    def _score(
-        self, asks: list[Ask], mask_ids: list[int], embedded: Tensor, was_masked: Tensor
+    def score(
+        self, views: Sequence[View], asks: list[Ask], embedded: Tensor, was_masked: Tensor
     ) -> list[list[Scores]]:
-        """``log q`` of every asked state, in one forward."""
+        """``log q`` of every asked state, in one forward; asks index ``views``."""
         owners = torch.tensor([index for index, states in asks for _ in states])
         masked = torch.tensor(
-            [[t == mask_ids[i] for t in state] for i, states in asks for state in states]
+            [[t == views[i].end.mask_id for t in state] for i, states in asks for state in states]
         )
         log_q = self.model(embedded[owners], was_masked[owners], masked).double().numpy()
         rows = iter(log_q)

@@ -35,6 +35,14 @@ def test_a_dead_rank_is_noticed_at_once(widowed: Ranks) -> None:
     assert time.perf_counter() - started < 5
 
 
-def test_a_rank_that_never_comes_ends_the_wait() -> None:
+def lonely_rank() -> None:
     with pytest.raises(RankError):
         join_ranks(open_store(), rank=0, size=2, device="cpu", timeout=timedelta(seconds=1))
+
+
+def test_a_rank_that_never_comes_ends_the_wait() -> None:
+    # In a process of its own: a group that failed to form leaves torch's group counter behind.
+    child = multiprocessing.get_context("spawn").Process(target=lonely_rank, daemon=True)
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0

@@ -1,0 +1,58 @@
+"""A drafter in an actor of its own, and what stands for it beside the target."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from ray.actor import ActorHandle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from decoders.proposers.base import Draft, Proposer, View
+from decoders.proposers.registry import open_proposers
+from drafters.config import DrafterConfig
+from models.spec import TargetSpec
+
+
+class DrafterActor:
+    """The proposers of one target, apart from it."""
+
+    def __init__(
+        self, target_folder: Path, spec: TargetSpec, drafter: DrafterConfig, methods: set[str]
+    ) -> None:
+        torch.set_num_threads(1)
+        self.proposers = open_proposers(target_folder, spec, drafter, methods)
+
+    def methods(self) -> list[str]:
+        """The methods that it can draft for."""
+        return list(self.proposers)
+
+    def propose(self, method: str, views: Sequence[View]) -> list[list[Draft]]:
+        """What the method's proposer drafts."""
+        return self.proposers[method].propose(views)
+
+
+class RemoteProposer:
+    """One method's proposer in a :class:`DrafterActor`: the same drafts, one call a round."""
+
+    def __init__(self, actor: ActorHandle, method: str) -> None:
+        self.actor = actor
+        self.method = method
+
+    def propose(self, views: Sequence[View]) -> list[list[Draft]]:
+        return ray.get(self.actor.propose.remote(self.method, views))
+
+
+def open_remote_proposers(
+    target_folder: Path, spec: TargetSpec, drafter: DrafterConfig, methods: set[str]
+) -> dict[str, Proposer]:
+    """:func:`open_proposers` in a new actor near this process; it lives as long as they do."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    actor = RemoteDrafter.options(scheduling_strategy=here).remote(
+        target_folder, spec, drafter, methods
+    )
+    return {method: RemoteProposer(actor, method) for method in ray.get(actor.methods.remote())}
+
+
+RemoteDrafter: Any = ray.remote(num_cpus=0)(DrafterActor)

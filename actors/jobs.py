@@ -1,0 +1,152 @@
+"""File jobs: prompts to results, prompts to traces. All input is checked before decoding starts;
+an interrupted job goes on where it was."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from actors.runner import Runner, open_runner
+from decoders.options import DecodeOptions
+from decoders.trace import Trace
+from decoders.trace_store import TraceManifest, TraceStore
+from drafters.bundle import find_order_model
+from drafters.config import DrafterConfig
+from models.checkpoint import digest, find_checkpoint
+from models.config import TargetConfig
+from tasks.files import PromptFile, ResultsFile, read_prompts
+
+PART_SIZE = 32
+"""Requests of one trace part, written together."""
+
+Report = Callable[[int, int], None]
+"""``report(done, total)`` after every finished row."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a job did; ``kept`` rows were there already and count nowhere else.
+
+    ``seconds`` is wall time without loading, ``nfe`` as in the rows.
+    """
+
+    kept: int
+    rows: int
+    nfe: int
+    tokens: int
+    seconds: float
+
+    def __str__(self) -> str:
+        kept = f"{self.kept} kept and " if self.kept else ""
+        made = f"{self.rows} new rows, NFE {self.nfe}, {self.tokens} tokens"
+        return f"{kept}{made}, {self.seconds:.1f} s"
+
+
+def decode_file(
+    target: TargetConfig,
+    drafter: DrafterConfig,
+    options: DecodeOptions,
+    prompts: Path,
+    out: Path,
+    trace: bool,
+    report: Report,
+) -> Totals:
+    """Decode a prompts file into a results file, rows in the order of the prompts.
+
+    Rows that an interrupted run of the same settings left in ``out`` stay. Raises ``ValueError``
+    for bad input, before anything is decoded.
+    """
+    file = read_prompts(prompts)
+    run = describe_run(target, drafter, options, file) | {"trace": trace}
+    with open_runner(target, drafter, {options.method}) as runner:
+        file.check(options, runner.spec, runner.codec)
+        rows = nfe = tokens = 0
+        with ResultsFile(out, [row.id for row in file.rows], run) as results:
+            started = perf_counter()
+            for row in runner.decode(file.rows[results.num_kept :], options, trace):
+                results.write(row)
+                rows, nfe, tokens = rows + 1, nfe + row["nfe"], tokens + len(row["token_ids"])
+                report(results.num_kept + rows, len(file.rows))
+        return Totals(results.num_kept, rows, nfe, tokens, perf_counter() - started)
+
+
+def describe_run(
+    target: TargetConfig, drafter: DrafterConfig, options: DecodeOptions, file: PromptFile
+) -> dict[str, Any]:
+    """Everything that decides the rows of a run, and nothing that does not (ranks, batch)."""
+    folder = find_checkpoint(target.path)
+    run: dict[str, Any] = {
+        "target": {"name": folder.name, "digest": digest(folder), "dtype": target.dtype},
+        "prompts": {"digest": file.digest, "rows": len(file.rows)},
+        "decode": options.model_dump(exclude={"batch_size"}),
+    }
+    if options.method == "order":
+        order_folder = find_order_model(drafter.path, folder)
+        run["drafter"] = {"name": order_folder.name, "digest": digest(order_folder)}
+    return run
+
+
+def record_traces(
+    target: TargetConfig, options: DecodeOptions, prompts: Path, out: Path, report: Report
+) -> Totals:
+    """Record draft-free traces of a prompts file into a folder, going on behind those in it.
+
+    Raises ``ValueError`` for a method that drafts, and for a folder of another run's traces.
+    """
+    if options.method not in ("standard", "threshold"):
+        raise ValueError(f"decode.method {options.method!r} drafts; valid: standard, threshold")
+    file = read_prompts(prompts)
+    with open_runner(target, DrafterConfig(), {options.method}) as runner:
+        file.check(options, runner.spec, runner.codec)
+        store = TraceStore.create(out, _manifest(runner, target, options, file))
+        done = store.recorded_ids()
+        missing = [row for row in file.rows if row.id not in done]
+        kept, rows, nfe, tokens, started = len(done), 0, 0, 0, perf_counter()
+        with PartWriter(store) as writer:
+            for trace in runner.record(missing, options):
+                writer.add(trace)
+                rows, nfe, tokens = rows + 1, nfe + trace.nfe, tokens + len(trace.token_ids)
+                report(kept + rows, len(file.rows))
+    return Totals(kept, rows, nfe, tokens, perf_counter() - started)
+
+
+class PartWriter:
+    """Gathers traces into parts; what is gathered is written also when the job is interrupted."""
+
+    def __init__(self, store: TraceStore) -> None:
+        self.store = store
+        self._part: list[Trace] = []
+
+    def add(self, trace: Trace) -> None:
+        """Take one finished trace."""
+        self._part.append(trace)
+        if len(self._part) == PART_SIZE:
+            self._write()
+
+    def __enter__(self) -> "PartWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._part:
+            self._write()
+
+    def _write(self) -> None:
+        part, self._part = self._part, []
+        self.store.append(part)
+
+
+def _manifest(
+    runner: Runner, target: TargetConfig, options: DecodeOptions, file: PromptFile
+) -> TraceManifest:
+    is_folder = (Path(target.path) / "config.json").exists()
+    return TraceManifest(
+        target=str(runner.folder.resolve()) if is_folder else target.path,
+        target_digest=digest(runner.folder),
+        prompts_digest=file.digest,
+        dtype=target.dtype,
+        block_size=runner.spec.block_size,
+        mask_token_id=runner.spec.mask_token_id,
+        rule=options.rule(),
+        seed=options.seed,
+    )

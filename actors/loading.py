@@ -1,0 +1,66 @@
+"""Opening a target with its drafters: whole in this process, or one rank's share of it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from decoders.engine import Engine
+from decoders.options import METHODS
+from decoders.proposers.registry import open_proposers
+from drafters.config import DrafterConfig
+from models.checkpoint import find_checkpoint, load_model, read_spec
+from models.config import TargetConfig
+from models.ranks import Ranks
+from models.target import Target
+from models.tensor_parallel import check_tensor_parallel, sharded_target
+
+
+def open_engine(
+    target: TargetConfig, drafter: DrafterConfig, methods: Iterable[str] = METHODS
+) -> Engine:
+    """A whole target in this process, with the drafters that ``methods`` need."""
+    if target.tp != 1:
+        raise ValueError(f"target.tp {target.tp}: one process holds one rank; valid here: 1")
+    if drafter.placement != "target":
+        raise ValueError(f"drafter.placement {drafter.placement!r}: valid in one process: target")
+    folder, loaded = find_checkpoint(target.path), load_target(target)
+    return Engine(folder, loaded, open_proposers(folder, loaded.spec, drafter, set(methods)))
+
+
+def load_target(config: TargetConfig, ranks: Ranks | None = None) -> Target:
+    """A target on its device, or the share of one of its ``ranks``."""
+    check_device(config.device)
+    if ranks is None:
+        return Target(load_model(config))
+    # Whole on the CPU first: the device never holds more than this rank's share.
+    model = load_model(config.model_copy(update={"device": "cpu"}))
+    target = sharded_target(model, ranks)
+    model.to(config.device)
+    return target
+
+
+def check_target(config: TargetConfig) -> None:
+    """Raise ``ValueError``, without loading it, for a target that this configuration cannot open:
+    no such checkpoint, or a number of ranks that does not split it evenly."""
+    check_tensor_parallel(read_spec(find_checkpoint(config.path)), config.tp)
+
+
+def check_device(device: str) -> None:
+    """Raise ``ValueError`` for a device that this process does not have."""
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise ValueError(f"target.device {device!r}: valid are cpu and cuda") from error
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"target.device {device!r}: no CUDA device here; valid: cpu")
+
+
+def absolute_paths(
+    target: TargetConfig, drafter: DrafterConfig
+) -> tuple[TargetConfig, DrafterConfig]:
+    """The same configurations for processes in other working directories."""
+    target = target.model_copy(update={"path": str(find_checkpoint(target.path).resolve())})
+    if drafter.path is not None:
+        drafter = drafter.model_copy(update={"path": str(Path(drafter.path).resolve())})
+    return target, drafter

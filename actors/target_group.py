@@ -1,0 +1,175 @@
+"""A target of one or more ranks as its users see it: one call, whatever happens to the ranks."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from actors.group_keeper import Lead, RemoteGroupKeeper
+from actors.target_rank import GroupError, GroupSetup
+from decoders.options import METHODS, DecodeOptions
+from drafters.config import DrafterConfig
+from models.config import TargetConfig
+
+if TYPE_CHECKING:
+    from actors.batching import Delta
+    from decoders.request import Request
+    from decoders.trace import Trace
+
+NAMESPACE = "maskahead"
+LOST = (GroupError, RayActorError)
+
+
+class TargetGroup:
+    """A handle that any process of the cluster may hold (it can be pickled, or had by name).
+
+    Its starter stops the ranks by leaving the ``with`` block; other holders only let go.
+    """
+
+    def __init__(self, name: str, keeper: Any, owned: bool = False) -> None:
+        self.name = name
+        self.keeper = keeper
+        self.owned = owned
+        self._lead: Lead | None = None
+
+    @classmethod
+    def start(
+        cls,
+        target: TargetConfig,
+        drafter: DrafterConfig,
+        methods: Iterable[str] = METHODS,
+        max_batch: int = 8,
+        name: str | None = None,
+    ) -> TargetGroup:
+        """Load a target, once, on ``target.tp`` ranks; returns when it can decode.
+
+        Raises ``ValueError`` for a target that cannot be opened, split or placed.
+        """
+        # Imported here: who attaches to a group needs no torch.
+        from actors.loading import absolute_paths, check_target
+
+        check_target(target)
+        setup = GroupSetup(*absolute_paths(target, drafter), tuple(methods), max_batch)
+        name = name or f"target-{uuid.uuid4().hex[:8]}"
+        keeper = RemoteGroupKeeper.options(name=name, namespace=NAMESPACE).remote(setup)
+        group = cls(name, keeper, owned=True)
+        try:
+            group._find_lead()
+        except BaseException:
+            group.stop()
+            raise
+        return group
+
+    @classmethod
+    def attach(cls, name: str) -> TargetGroup:
+        """The running group of that name; ``ValueError`` if there is none."""
+        try:
+            return cls(name, ray.get_actor(name, namespace=NAMESPACE))
+        except ValueError as error:
+            actors: Any = ray.util.list_named_actors(all_namespaces=True)
+            running = sorted(a["name"] for a in actors if a["namespace"] == NAMESPACE)
+            known = ", ".join(running) or "none"
+            raise ValueError(f"target group {name!r} is not running; running: {known}") from error
+
+    def generate(
+        self, rows: Sequence[Mapping[str, Any]], options: DecodeOptions, trace: bool = False
+    ) -> list[dict[str, Any]]:
+        """Output rows in the order of the prompt ``rows``, from one caller at a time.
+
+        When a rank is lost the group is rebuilt and the call made again, once: outputs depend on
+        nothing but their arguments. Raises ``ValueError`` for bad input, :class:`GroupError` when
+        the second attempt fails too.
+        """
+        return self._ask(lambda rank: rank.generate.remote(list(rows), options, trace))
+
+    def record(self, rows: Sequence[Mapping[str, Any]], options: DecodeOptions) -> list[Trace]:
+        """Traces of a draft-free run of ``options``, in the order of the prompt ``rows``."""
+        return self._ask(lambda rank: rank.record.remote(list(rows), options))
+
+    def facts(self) -> dict[str, Any]:
+        """What rank 0 holds: digest and spec of the target, device, memory, load."""
+        return self._ask(lambda rank: rank.facts.remote())
+
+    def ping(self) -> int:
+        """Process id of rank 0, also while it decodes."""
+        return self._ask(lambda rank: rank.ping.remote())
+
+    async def stream(
+        self, request: Request, stop: Sequence[str] = ()
+    ) -> AsyncGenerator[Delta, None]:
+        """Deltas of one answer from the running batch; closing the generator takes it out.
+
+        A stream is never made again by itself, since its beginning has been handed out: when a
+        rank is lost it ends with :class:`GroupError`, and the group is rebuilt for the next one.
+        """
+        lead = self._lead = self._lead or await self.keeper.lead.remote()
+        deltas = lead.rank.stream.options(num_returns="streaming").remote(request, tuple(stop))
+        try:
+            async for delta in deltas:
+                yield await delta
+        except RayError as error:
+            cause = root_cause(error)
+            if isinstance(cause, LOST):
+                self._lead = None
+                self.keeper.lead.remote(lead.generation)
+                raise GroupError(f"target group {self.name} was lost: {cause}") from error
+            raise cause from None
+        finally:
+            ray.cancel(deltas)
+
+    def stop(self) -> None:
+        """End the ranks and their keeper; for every holder of the group."""
+        with suppress(RayActorError):
+            ray.get(self.keeper.stop.remote())
+        ray.kill(self.keeper)
+
+    def __enter__(self) -> TargetGroup:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.owned:
+            self.stop()
+
+    def __reduce__(self) -> tuple[type[TargetGroup], tuple[str, Any]]:
+        return TargetGroup, (self.name, self.keeper)
+
+    def _ask(self, call: Callable[[ActorHandle], Any]) -> Any:
+        lead = self._lead or self._find_lead()
+        try:
+            return fetch(call(lead.rank))
+        except LOST:
+            lead = self._find_lead(lost=lead.generation)
+        try:
+            return fetch(call(lead.rank))
+        except LOST as error:
+            raise GroupError(
+                f"target group {self.name} failed again when rebuilt: {error}"
+            ) from error
+
+    def _find_lead(self, lost: int = 0) -> Lead:
+        try:
+            self._lead = found = fetch(self.keeper.lead.remote(lost))
+        except RayActorError as error:
+            raise GroupError(f"target group {self.name} is not running any more") from error
+        return found
+
+
+def fetch(ref: Any) -> Any:
+    """The value of a call; what it raised over there is raised here."""
+    try:
+        return ray.get(ref)
+    except RayTaskError as error:
+        raise root_cause(error) from None
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """What the code in the farthest process raised."""
+    while isinstance(error, RayTaskError):
+        error = error.cause
+    return error

@@ -1,0 +1,218 @@
+"""``maskahead bench``: methods side by side on the same prompts, interleaved and paired.
+
+Every method decodes every batch of prompts, in turn, ``repeats`` times; ratios compare a method
+with the baseline on the same batch in the same repeat, so that drift of the machine falls out.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from actors.runner import Runner, open_runner
+from benchmarks.certificate import Certificate, Row, certify
+from benchmarks.machine import machine, versions
+from decoders.options import METHODS, OPTIONS_OF, DecodeOptions
+from decoders.prompts import PromptRow
+from decoders.trace import Trace
+from drafters.config import DrafterConfig
+from models.checkpoint import digest
+from models.config import TargetConfig
+from tasks.files import read_prompts
+
+BASELINE = "standard"
+
+
+@dataclass(frozen=True)
+class BenchPlan:
+    """What is measured: ``shared`` holds decoding options, of which each method takes its own."""
+
+    target: TargetConfig
+    drafter: DrafterConfig
+    shared: Mapping[str, Any]
+    methods: tuple[str, ...]
+    prompts: Path
+    repeats: int
+    command: str
+
+    def options(self) -> dict[str, DecodeOptions]:
+        """Options by method, the baseline first; ``ValueError`` for a key that none knows."""
+        for method in self.methods:
+            if method not in METHODS:
+                raise ValueError(f"--methods: {method!r} must be of {', '.join(METHODS)}")
+        methods = dict.fromkeys((BASELINE, *self.methods))
+        known = set().union(*(OPTIONS_OF[method] for method in methods)) - {"method"}
+        unknown = sorted(self.shared.keys() - known)
+        if unknown:
+            raise ValueError(
+                f"decode.{unknown[0]} is not an option of {', '.join(methods)}; valid: "
+                f"{', '.join(sorted(known))}"
+            )
+        return {m: DecodeOptions.lenient(**{**self.shared, "method": m}) for m in methods}
+
+
+@dataclass
+class Measured:
+    """One method's rows (of the first repeat), seconds ``[repeat][batch]`` and peak bytes."""
+
+    rows: list[Row] = field(default_factory=list)
+    seconds: list[list[float]] = field(default_factory=list)
+    peak: int = 0
+
+    @property
+    def nfe(self) -> int:
+        return sum(row["nfe"] for row in self.rows)
+
+
+def run_bench(plan: BenchPlan, report: Callable[[int, int], None]) -> dict[str, Any]:
+    """Measure, compare and describe: the report of contracts.md (``bench``)."""
+    file = read_prompts(plan.prompts)
+    if not file.rows:
+        raise ValueError(f"prompts {plan.prompts}: no rows")
+    options = plan.options()
+    with open_runner(plan.target, plan.drafter, set(options)) as runner:
+        for each in options.values():
+            file.check(each, runner.spec, runner.codec)
+        measured = measure(runner, file.rows, options, plan.repeats, report)
+        certificates = {
+            method: _certify(runner, file.rows, options[method], measured) for method in options
+        }
+        facts = _describe(plan, runner)
+    base = measured[BASELINE]
+    return facts | {
+        "prompts": {"path": str(plan.prompts), "digest": file.digest, "n": len(file.rows)},
+        "methods": {m: summarize(measured[m], base, certificates[m]) for m in options},
+    }
+
+
+def measure(
+    runner: Runner,
+    rows: Sequence[PromptRow],
+    options: Mapping[str, DecodeOptions],
+    repeats: int,
+    report: Callable[[int, int], None],
+) -> dict[str, Measured]:
+    """Decode every batch with every method, ``repeats`` times, the order of methods rotating."""
+    size = next(iter(options.values())).batch_size
+    batches = [rows[start : start + size] for start in range(0, len(rows), size)]
+    methods = list(options)
+    measured = {method: Measured() for method in methods}
+    for method in methods:
+        list(runner.decode(batches[0], options[method], False))  # warm-up: caches, threads, kernels
+    for repeat in range(repeats):
+        for method in methods:
+            measured[method].seconds.append([])
+        for index, batch in enumerate(batches):
+            shift = (repeat + index) % len(methods)
+            for method in methods[shift:] + methods[:shift]:
+                _measure_batch(runner, batch, options[method], measured[method], repeat)
+            report(repeat * len(batches) + index + 1, repeats * len(batches))
+    return measured
+
+
+def _measure_batch(
+    runner: Runner, batch: Sequence[PromptRow], options: DecodeOptions, into: Measured, repeat: int
+) -> None:
+    runner.reset_peak_memory()
+    started = perf_counter()
+    found = {row["id"]: row for row in runner.decode(batch, options, True)}
+    into.seconds[repeat].append(perf_counter() - started)
+    into.peak = max(into.peak, runner.peak_memory())
+    if repeat == 0:
+        into.rows += [found[row.id] for row in batch]
+
+
+def _certify(
+    runner: Runner,
+    rows: Sequence[PromptRow],
+    options: DecodeOptions,
+    measured: Mapping[str, Measured],
+) -> Certificate:
+    draft_free = options.draft_free()
+
+    def trace_of(index: int) -> Trace:
+        return next(runner.record([rows[index]], draft_free))
+
+    own, base = measured[options.method].rows, measured[draft_free.method].rows
+    return certify(options.method, own, base, trace_of)
+
+
+def summarize(own: Measured, base: Measured, certificate: Certificate) -> dict[str, Any]:
+    """One method's numbers; ratios above 1 are better than the baseline."""
+    seconds, baseline = np.array(own.seconds), np.array(base.seconds)
+    tokens = sum(len(row["token_ids"]) for row in own.rows)
+    verified = [r["accepted"] for row in own.rows for r in row["rounds"] if r["kind"] == "verify"]
+    commits = sum(len(s) for row in own.rows for r in row["rounds"] for s in r["steps"])
+    return {
+        "n": len(own.rows),
+        "nfe": own.nfe,
+        "forwards": sum(row["forwards"] for row in own.rows),
+        "nfe_ratio": _ratio(base.nfe, own.nfe),
+        "tokens_per_forward": _ratio(commits, own.nfe),
+        "accepted_per_round": _ratio(sum(verified), len(verified)),
+        "seconds": quartiles(seconds),
+        "tokens_per_second": _ratio(tokens, float(np.median(seconds, axis=0).sum())),
+        "ratio": quartiles(baseline / seconds),
+        "equal": certificate.equal,
+        "certificate": certificate.kind,
+        "divergence_margin": certificate.margin,
+        "peak_memory_bytes": own.peak,
+    }
+
+
+def quartiles(values: np.ndarray) -> dict[str, float]:
+    """Median and quartiles of all values."""
+    q25, median, q75 = np.percentile(values, (25, 50, 75))
+    return {"median": float(median), "q25": float(q25), "q75": float(q75)}
+
+
+def _ratio(a: float, b: float) -> float | None:
+    return round(a / b, 4) if b else None
+
+
+def _describe(plan: BenchPlan, runner: Runner) -> dict[str, Any]:
+    facts = {"digest": digest(runner.folder), "parameters": runner.spec.num_parameters}
+    return {
+        "command": plan.command,
+        "versions": versions(),
+        "machine": machine(),
+        "target": plan.target.model_dump() | {"block_size": runner.spec.block_size} | facts,
+        "settings": {
+            "decode": dict(plan.shared),
+            "drafter": plan.drafter.model_dump(),
+            "repeats": plan.repeats,
+        },
+    }
+
+
+def table_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a reader compares first, one row a method."""
+    return [
+        {
+            "method": method,
+            "NFE": facts["nfe"],
+            "NFE factor": facts["nfe_ratio"],
+            "tokens/s": facts["tokens_per_second"],
+            "speed-up": _spread(facts["ratio"]),
+            "tokens/forward": facts["tokens_per_forward"],
+            "accepted/round": facts["accepted_per_round"],
+            "equal": f"{facts['equal']}/{facts['n']}",
+            "certificate": facts["certificate"],
+            "peak MB": round(facts["peak_memory_bytes"] / 1e6),
+        }
+        for method, facts in report["methods"].items()
+    ]
+
+
+def _spread(ratio: Mapping[str, float]) -> str:
+    return f"{ratio['median']:.2f} [{ratio['q25']:.2f}, {ratio['q75']:.2f}]"
+
+
+def write_report(report: Mapping[str, Any], out: Path) -> None:
+    """The report as JSON."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")

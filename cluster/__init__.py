@@ -1,0 +1,1 @@
+"""The cluster that everything runs on: session, placement, tracking."""

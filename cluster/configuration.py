@@ -1,0 +1,99 @@
+"""Configurations: YAML, then ``--set a.b=value``, then short options, validated once at the end."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from decoders.options import DecodeOptions
+from drafters.config import DrafterConfig
+from models.config import TargetConfig
+from models.invalid import one_line
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class RunConfig(BaseModel):
+    """What one command decodes with. A sweep's ``best.yaml`` is one, and says where it is from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: TargetConfig = TargetConfig()
+    drafter: DrafterConfig = DrafterConfig()
+    decode: DecodeOptions = DecodeOptions()
+    run_id: str | None = None
+    certificate: str | None = None
+
+
+class SharedConfig(BaseModel):
+    """Settings that several methods share: each method takes those that it knows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: TargetConfig = TargetConfig()
+    drafter: DrafterConfig = DrafterConfig()
+    decode: dict[str, Any] = {}
+
+
+def load_config(
+    model: type[Model],
+    file: Path | None = None,
+    settings: Sequence[str] = (),
+    short: Mapping[str, Any] | None = None,
+) -> Model:
+    """A ``model`` from a YAML ``file``, ``key=value`` texts and dotted ``short`` keys; the later
+    win. Raises ``ValueError`` in one line naming field, value and valid choices."""
+    values = read_mapping(file) if file else {}
+    for text in settings:
+        key, value = parse_setting(text)
+        assign(values, key, value)
+    for key, value in (short or {}).items():
+        assign(values, key, value)
+    return validate(model, values)
+
+
+def validate(model: type[Model], values: Mapping[str, Any], prefix: str = "") -> Model:
+    """``values`` as a ``model``; ``ValueError`` in one line."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise ValueError(one_line(error, model, prefix)) from error
+
+
+def read_mapping(file: Path) -> dict[str, Any]:
+    """The mapping that a YAML file holds; an empty file is an empty mapping."""
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"config {file}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"config {file} is not YAML: {' '.join(str(error).split())}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ValueError(f"config {file} must hold a mapping of keys to values")
+    return values
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """``a.b=value`` as a key and its value, read as YAML."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"--set {text!r} must have the form key=value, as in decode.budget=8")
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ValueError(f"--set {key}: {value!r} is not a YAML value") from error
+
+
+def assign(values: dict[str, Any], key: str, value: Any) -> None:
+    """Put ``value`` at a dotted ``key`` of nested mappings, in place."""
+    *parents, last = key.split(".")
+    for name in parents:
+        inner = values.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise ValueError(f"{key}: {name} holds {inner!r}, not a mapping of keys to values")
+        values = inner
+    values[last] = value

@@ -1,0 +1,93 @@
+"""``maskahead.load``: a target held open by a Python program."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any, TypedDict, Unpack
+
+from actors.runner import Runner, needs_group, open_runner
+from cluster.configuration import RunConfig, load_config, validate
+from cluster.session import ClusterConfig, session
+from cluster.short_options import short_forms
+from decoders.options import DecodeOptions
+from decoders.prompts import PromptRow
+
+
+class ShortOptions(TypedDict, total=False):
+    """The short options of ``maskahead decode`` as keywords; defaults are the configuration's."""
+
+    dtype: str
+    device: str
+    tp: int
+    block_size: int
+    drafter: str
+    method: str
+    budget: int
+    gamma: float
+    hedge: float
+    cap: float
+    tau: float
+    confidence: str
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+    max_new_tokens: int
+    ignore_stop: bool
+    batch_size: int
+
+
+class LoadedTarget:
+    """A target with its drafter and decoding options; :meth:`close` (or ``with``) frees it."""
+
+    def __init__(self, runner: Runner, options: DecodeOptions, resources: ExitStack) -> None:
+        self.options = options
+        self._runner = runner
+        self._resources = resources
+
+    def generate(
+        self, prompts: Iterable[str | Mapping[str, Any]], trace: bool = False
+    ) -> list[dict[str, Any]]:
+        """The output rows of ``maskahead decode``, in the order of the prompts.
+
+        A prompt is a row of a prompts file, or a text (its id is its place). Raises ``ValueError``
+        for a prompt that this target cannot take.
+        """
+        rows = [_as_row(number, prompt) for number, prompt in enumerate(prompts)]
+        ids = [row.id for row in rows]
+        repeated = [row_id for row_id in ids if ids.count(row_id) > 1]
+        if repeated:
+            raise ValueError(f"id {repeated[0]!r} stands on several prompts")
+        found = {row["id"]: row for row in self._runner.decode(rows, self.options, trace)}
+        return [found[row_id] for row_id in ids]
+
+    def close(self) -> None:
+        """Free the target, and the actors behind it."""
+        self._resources.close()
+
+    def __enter__(self) -> "LoadedTarget":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _as_row(number: int, prompt: str | Mapping[str, Any]) -> PromptRow:
+    if isinstance(prompt, str):
+        return PromptRow(id=str(number), prompt=prompt)
+    return validate(PromptRow, prompt, f"prompt {number}: ")
+
+
+def load_target(target: str, **options: Unpack[ShortOptions]) -> LoadedTarget:
+    """Open ``target``, in this process where one rank is enough, else on a Ray of its own."""
+    forms = short_forms()
+    unknown = sorted(options.keys() - forms.keys())
+    if unknown:
+        raise ValueError(f"{unknown[0]}: unknown option; valid: {', '.join(forms)}")
+    short = {forms[name].key: value for name, value in options.items()}
+    config = load_config(RunConfig, short={"target.path": target, **short})
+    with ExitStack() as resources:
+        if needs_group(config.target, config.drafter):
+            resources.enter_context(session(ClusterConfig()))
+        runner = open_runner(config.target, config.drafter, {config.decode.method})
+        opened = resources.enter_context(runner)
+        return LoadedTarget(opened, config.decode, resources.pop_all())

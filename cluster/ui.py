@@ -1,0 +1,37 @@
+"""The MLflow UI on a store, as a process of its own."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlparse
+
+HOST = "127.0.0.1"
+
+
+def run_ui(uri: str, port: int) -> int:
+    """Show the store at ``uri`` on the loopback interface until interrupted; returns the exit code.
+
+    Raises ``ValueError`` for a store that is not there, or a port that is taken.
+    """
+    parts = urlparse(uri)
+    if parts.scheme in ("http", "https"):
+        print(f"MLFLOW_TRACKING_URI names a server; its UI is {uri}")
+        return 0
+    if parts.scheme == "sqlite" and not Path(uri.partition(":///")[2]).exists():
+        raise ValueError(f"no MLflow store at {uri}; `maskahead sweep` makes one")
+    check_port(port)
+    print(f"MLflow UI of {uri}: http://{HOST}:{port}", flush=True)
+    # One worker: the default four take seconds to start and a gigabyte.
+    command = ["ui", "--backend-store-uri", uri, "--host", HOST, "--port", str(port)]
+    return subprocess.run([sys.executable, "-m", "mlflow", *command, "--workers", "1"]).returncode
+
+
+def check_port(port: int) -> None:
+    """Raise ``ValueError`` when nothing can listen on ``port``."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except (OSError, OverflowError) as error:
+            raise ValueError(f"--port {port} on {HOST}: {error}; choose another") from error

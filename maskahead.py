@@ -1,0 +1,273 @@
+"""Maskahead: exact speculative decoding of diffusion language models, tuned and served on Ray.
+
+The command line: each command reads its options, calls one function, and prints. From Python,
+``maskahead.load(target).generate(prompts)``.
+"""
+
+import shlex
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
+
+import typer
+
+from cluster.configuration import RunConfig, SharedConfig, load_config, read_mapping
+from cluster.console import log_facts, progress, say, show_table
+from cluster.short_options import ConfigFile, Settings, configured
+
+if TYPE_CHECKING:
+    from cluster.loaded import LoadedTarget, ShortOptions
+
+RUNS = Path("runs")
+
+app = typer.Typer(
+    help=__doc__.splitlines()[0] if __doc__ else None,
+    epilog="Example: maskahead decode --prompts prompts.jsonl --out results.jsonl --method chain",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+train = typer.Typer(no_args_is_help=True, help="Train a bundled target, or an order model.")
+app.add_typer(train, name="train", epilog="Example: maskahead train order --config FILE")
+
+Prompts = Annotated[
+    Path,
+    typer.Option(metavar="FILE", help="JSON lines: id, and prompt (text) or prompt_ids."),
+]
+Target = Annotated[str | None, typer.Option(help="Checkpoint folder, or a bundled target's name.")]
+TrainingFile = Annotated[Path, typer.Option("--config", metavar="FILE", help="What to train.")]
+
+
+def load(target: str = "sdar-tiny", **options: "Unpack[ShortOptions]") -> "LoadedTarget":
+    """Open a target for :meth:`~cluster.loaded.LoadedTarget.generate`.
+
+    ``options`` are the short options of ``maskahead decode``, as in ``method="order", budget=8``.
+    Raises ``ValueError`` naming option, value and valid choices.
+    """
+    from cluster.loaded import load_target
+
+    return load_target(target, **options)
+
+
+@app.callback()
+def _front_door(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show stack traces; may stand anywhere.")
+    ] = False,
+) -> None:
+    """Exact speculative decoding of diffusion language models, tuned and served on Ray."""
+
+
+@app.command(epilog="Example: maskahead sweep --config configs/sweep.yaml --name first")
+def sweep(
+    config: Annotated[Path, typer.Option(metavar="FILE")] = Path("configs/sweep.yaml"),
+    name: Annotated[str | None, typer.Option(help="Results go to runs/NAME.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a killed sweep.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, run nothing.")] = False,
+    settings: Settings = None,
+) -> None:
+    """Find a target's best decoding setting: record, replay, live trials, leaderboard."""
+    from tune.config import SweepConfig
+    from tune.sweep import run_sweep
+
+    run_sweep(load_config(SweepConfig, config, settings or ()), name, resume, dry_run, _command())
+
+
+@app.command(
+    epilog="Example: maskahead decode --target sdar-tiny --prompts prompts.jsonl "
+    "--out results.jsonl --method order --budget 8"
+)
+@configured
+def decode(
+    config: RunConfig,
+    prompts: Prompts,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="JSON lines, in the prompts' order.")],
+    trace: Annotated[bool, typer.Option("--trace", help="Add every forward's rounds.")] = False,
+) -> None:
+    """Decode a file of prompts; the same command again goes on after an interruption."""
+    from actors.jobs import decode_file
+
+    with _ray_for(config), progress("decode") as report:
+        totals = decode_file(
+            config.target, config.drafter, config.decode, prompts, out, trace, report
+        )
+    say(f"{out}: {totals}")
+
+
+@app.command(epilog="Example: maskahead record --prompts prompts.jsonl --out runs/traces --cap 0.9")
+@configured
+def record(
+    config: RunConfig,
+    prompts: Prompts,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder of traces; goes on behind them.")
+    ],
+) -> None:
+    """Record draft-free traces (method standard or threshold) to replay and to learn from."""
+    from actors.jobs import record_traces
+
+    with _ray_for(config), progress("record") as report:
+        totals = record_traces(config.target, config.decode, prompts, out, report)
+    say(f"{out}: {totals}")
+
+
+@app.command(epilog="Example: maskahead replay --traces runs/traces --grid grid.yaml --out r.jsonl")
+def replay(
+    traces: Annotated[Path, typer.Option(metavar="DIR", help="What maskahead record wrote.")],
+    grid: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="YAML, as in settings: {decode.method: [chain, order], decode.budget: [4, 8]}.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="JSON lines, one a setting.")],
+    drafter: Annotated[str | None, typer.Option(help="Drafter folder.")] = None,
+) -> None:
+    """Count exactly what each setting of a grid would have cost; no target is loaded."""
+    from drafters.config import DrafterConfig
+    from tasks.replay_grid import replay_grid, table_rows
+
+    with progress("replay") as report:
+        rows = replay_grid(traces, read_mapping(grid), DrafterConfig(path=drafter), out, report)
+    show_table(f"replay of {traces}", table_rows(rows))
+
+
+@app.command(
+    epilog="Example: maskahead bench --prompts prompts.jsonl --methods standard,chain,order "
+    "--set decode.budget=8 --out bench.json"
+)
+def bench(
+    prompts: Prompts,
+    methods: Annotated[str, typer.Option(help="Names with commas; standard always runs too.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The report, as JSON.")],
+    target: Target = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Passes over the prompts.")] = 3,
+    config_file: ConfigFile = None,
+    settings: Settings = None,
+) -> None:
+    """Measure methods side by side: forwards, seconds, equality with draft-free decoding."""
+    from benchmarks.paired import BenchPlan, run_bench, table_rows, write_report
+
+    short = {"target.path": target} if target else {}
+    config = load_config(SharedConfig, config_file, settings or (), short)
+    names = tuple(name.strip() for name in methods.split(","))
+    plan = BenchPlan(
+        config.target, config.drafter, config.decode, names, prompts, repeats, _command()
+    )
+    with _ray_for(config), progress("bench") as report:
+        measured = run_bench(plan, report)
+    write_report(measured, out)
+    show_table(f"{config.target.path}, {measured['prompts']['n']} prompts", table_rows(measured))
+    say(f"report: {out}")
+
+
+@train.command(
+    "target", epilog="Example: maskahead train target --config configs/train-sdar-tiny.yaml"
+)
+def train_target_command(config_file: TrainingFile) -> None:
+    """Train a bundled diffusion target from scratch, or go on training it."""
+    from tasks.train_target import TrainTargetConfig, train_target
+
+    say(f"target: {train_target(load_config(TrainTargetConfig, config_file), log_facts)}")
+
+
+@train.command("order", epilog="Example: maskahead train order --config configs/train-order.yaml")
+def train_order_command(config_file: TrainingFile) -> None:
+    """Train an order model on recorded traces, or go on training it."""
+    from drafters.train_order import OrderTrainingConfig, train_order
+
+    say(f"drafter: {train_order(load_config(OrderTrainingConfig, config_file), log_facts)}")
+
+
+@app.command(epilog="Example: maskahead serve --config runs/first/best.yaml --port 8000")
+def serve(
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="A best.yaml.")] = None,
+    model: Annotated[
+        str, typer.Option(help="A registered one, where no --config is given.")
+    ] = "models:/maskahead@champion",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+) -> None:
+    """Serve a target with an OpenAI-compatible interface until interrupted."""
+    from serve.app import run_server
+    from serve.config import load_serve_config
+
+    with TemporaryDirectory() as folder:
+        file = config or _fetch_registered(model, Path(folder))
+        served = load_serve_config(file)
+    run_server(served, host, port)
+
+
+@app.command(epilog="Example: maskahead ui --port 5000")
+def ui(port: Annotated[int, typer.Option(help="Port to listen on.")] = 5000) -> None:
+    """Open the MLflow UI on the store of the sweeps (MLFLOW_TRACKING_URI, else runs/mlflow.db)."""
+    from cluster.tracking import tracking_uri
+    from cluster.ui import run_ui
+
+    raise typer.Exit(run_ui(tracking_uri(RUNS), port))
+
+
+@app.command(epilog="Example: maskahead info sdar-tiny")
+def info(target: Annotated[str, typer.Argument(metavar="TARGET")]) -> None:
+    """Say what a checkpoint is: sizes, block, stop ids, memory, valid tensor-parallel sizes."""
+    from models.describe import describe_target
+
+    facts = describe_target(target)
+    show_table(target, [{"fact": key, "value": value} for key, value in facts.items()])
+
+
+def _command() -> str:
+    """The exact command, to stand beside its results."""
+    return shlex.join(["maskahead", *sys.argv[1:]])
+
+
+def _ray_for(config: RunConfig | SharedConfig) -> AbstractContextManager[Any]:
+    """A Ray of its own for a run that needs several processes."""
+    from actors.runner import needs_group
+
+    if not needs_group(config.target, config.drafter):
+        return nullcontext()
+    from cluster.session import ClusterConfig, session
+
+    return session(ClusterConfig())
+
+
+def _fetch_registered(model: str, folder: Path) -> Path:
+    from cluster.tracking import Tracking, tracking_uri
+
+    return Tracking(tracking_uri(RUNS), RUNS / "artifacts").fetch_registered(model, folder)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns 0 done, 1 failure, 2 bad input, 130 interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    try:
+        code = app([w for w in words if w != "--debug"], "maskahead", standalone_mode=False)
+        return code or 0
+    except (KeyboardInterrupt, typer.Abort):
+        say("interrupted; the same command goes on from here")
+        return 130
+    except typer.TyperException as error:
+        return _fail(2, error, getattr(error, "format_message", error.__str__)(), debug)
+    except ValueError as error:
+        return _fail(2, error, str(error), debug)
+    except Exception as error:  # the process's edge: one line for whoever called
+        return _fail(1, error, f"{type(error).__name__}: {error}", debug)
+
+
+def _fail(code: int, error: Exception, message: str, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    say(f"error: {' '.join(message.split())}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""What a checkpoint is, read from its files without loading its weights."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from models.checkpoint import DTYPES, digest, find_checkpoint, read_spec
+from models.spec import TargetSpec
+
+
+def describe_target(path_or_name: str) -> dict[str, Any]:
+    """Facts of a target; memory and prefix cache per dtype.
+
+    Raises ``ValueError`` for a folder that is no known target.
+    """
+    folder = find_checkpoint(path_or_name)
+    spec = read_spec(folder)
+    tensors = read_dtypes(folder)
+    return {
+        "path": str(folder),
+        "family": spec.family,
+        "topology": spec.topology,
+        "prediction": spec.prediction,
+        "parameters": spec.num_parameters,
+        "layers": spec.num_layers,
+        "hidden_size": spec.hidden_size,
+        "heads": spec.num_heads,
+        "kv_heads": spec.num_kv_heads,
+        "head_dim": spec.head_dim,
+        "intermediate_size": spec.intermediate_size,
+        "vocab_size": spec.vocab_size,
+        "max_positions": spec.max_positions,
+        "block_size": spec.block_size,
+        "mask_token_id": spec.mask_token_id,
+        "stop_token_ids": list(spec.stop_token_ids),
+        "dtype_on_disk": ", ".join(tensors),
+        "bytes_on_disk": sum(shard.stat().st_size for shard in folder.glob("*.safetensors")),
+        "memory_bytes": {name: spec.num_parameters * d.itemsize for name, d in DTYPES.items()},
+        "cache_bytes_per_token": {
+            name: _cache_bytes(spec) * d.itemsize for name, d in DTYPES.items()
+        },
+        "tensor_parallel_sizes": list(spec.tensor_parallel_sizes),
+        "tokenizer": (folder / "tokenizer.json").exists(),
+        "chat_template": has_chat_template(folder),
+        "drafter": (folder / "order" / "config.json").exists(),
+        "digest": digest(folder),
+    }
+
+
+def _cache_bytes(spec: TargetSpec) -> int:
+    """Numbers that the prefix cache holds for one token."""
+    return 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim
+
+
+def read_dtypes(folder: Path) -> list[str]:
+    """The dtypes of the tensors on disk, commonest first."""
+    kinds: Counter[str] = Counter()
+    for shard in sorted(folder.glob("*.safetensors")):
+        with safe_open(shard, framework="pt") as tensors:
+            kinds.update(tensors.get_slice(name).get_dtype() for name in tensors.keys())  # noqa: SIM118 (not a dict)
+    return [kind for kind, _ in kinds.most_common()]
+
+
+def has_chat_template(folder: Path) -> bool:
+    """Whether prompts can be given as text messages."""
+    if (folder / "chat_template.jinja").exists():
+        return True
+    settings = folder / "tokenizer_config.json"
+    return settings.exists() and '"chat_template"' in settings.read_text(encoding="utf-8")

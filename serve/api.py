@@ -1,0 +1,122 @@
+"""The HTTP routes of one service: a plain FastAPI application, with or without Ray around it."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from serve.answers import Chunks, chat, chat_chunks, completion, completion_chunks
+from serve.errors import RETRY_AFTER, ApiError, as_api_error, install_handlers
+from serve.responses import Answer
+from serve.schema import ChatRequest, CompletionRequest
+from serve.service import Service
+
+READY_TIMEOUT = 5.0
+"""Seconds in which a ready target answers."""
+
+
+def build_api(service: Service) -> FastAPI:
+    """All routes of the endpoint; its end closes the service's target."""
+
+    @asynccontextmanager
+    async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(service.backend.close)
+
+    api = FastAPI(title="Maskahead", lifespan=lifespan)
+    install_handlers(api)
+
+    @api.post("/v1/completions")
+    async def completions(body: CompletionRequest) -> Response:
+        job = service.completion_job(body)
+        if body.stream:
+            chunks = completion_chunks(service, job, body.include_usage)
+            return await event_stream(chunks, body.include_usage)
+        return _plain(await completion(service, job))
+
+    @api.post("/v1/chat/completions")
+    async def chat_completions(body: ChatRequest) -> Response:
+        job = service.chat_job(body)
+        if body.stream:
+            chunks = chat_chunks(service, job, body.include_usage)
+            return await event_stream(chunks, body.include_usage)
+        return _plain(await chat(service, job))
+
+    @api.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        return {"object": "list", "data": [model_card(service)]}
+
+    @api.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        service.check_model(name)
+        return model_card(service)
+
+    @api.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """This process lives."""
+        service.backend.check()
+        return {"status": "ok"}
+
+    @api.get("/readyz")
+    async def readyz() -> JSONResponse:
+        """The target answers."""
+        try:
+            facts = await asyncio.wait_for(service.backend.facts(), READY_TIMEOUT)
+        except Exception as error:
+            reason = f"the target does not answer: {type(error).__name__} {error}"
+            return ApiError(503, reason, code="not_ready", headers=RETRY_AFTER).response()
+        return JSONResponse({"status": "ready", **facts})
+
+    return api
+
+
+def model_card(service: Service) -> dict[str, Any]:
+    """The served model, with what decides its answers and the run that found it."""
+    config = service.config
+    return {
+        "id": config.model_name,
+        "object": "model",
+        "created": service.started,
+        "owned_by": "maskahead",
+        "maskahead": {
+            "decode": config.decode.model_dump(),
+            "block_size": service.spec.block_size,
+            "max_positions": service.spec.max_positions,
+            "run_id": config.run_id,
+            "certificate": config.certificate,
+        },
+    }
+
+
+async def event_stream(chunks: Chunks, include_usage: bool) -> StreamingResponse:
+    """Server-sent events. The first chunk is awaited here, while an error still has a status."""
+    first = await anext(chunks)
+    return StreamingResponse(
+        _events(first, chunks, include_usage),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _events(first: Answer, rest: Chunks, include_usage: bool) -> AsyncGenerator[str, None]:
+    async with aclosing(rest):
+        yield _event(first, include_usage)
+        try:
+            async for chunk in rest:
+                yield _event(chunk, include_usage)
+        except Exception as error:  # the status is out: an event has to say it
+            yield f"data: {json.dumps(as_api_error(error).body())}\n\n"
+        yield "data: [DONE]\n\n"
+
+
+def _event(chunk: Answer, include_usage: bool) -> str:
+    hidden = None if include_usage else {"usage"}
+    return f"data: {chunk.model_dump_json(exclude=hidden)}\n\n"
+
+
+def _plain(answer: Answer) -> Response:
+    return Response(answer.model_dump_json(), media_type="application/json")

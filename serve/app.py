@@ -1,0 +1,123 @@
+"""The Ray Serve application: one deployment, whose replica owns a target."""
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import ray
+from fastapi import FastAPI
+from ray import serve
+from ray.serve import Application
+from ray.serve.config import HTTPOptions
+
+from actors.loading import absolute_paths, check_target
+from cluster.session import ClusterConfig, session
+from models.checkpoint import find_checkpoint, read_spec
+from models.text import TextCodec
+from serve.api import build_api
+from serve.backends import is_local, open_backend
+from serve.config import ServeConfig
+from serve.service import Service
+
+APPLICATION = "maskahead"
+SPARE_REQUESTS = 64
+"""Requests that a replica takes beyond its answers: health, models, and those it must refuse."""
+
+
+def check_config(config: ServeConfig) -> None:
+    """Raise ``ValueError``, before anything is loaded, for a target that cannot be served."""
+    check_target(config.target)
+    if not (find_checkpoint(config.target.path) / "tokenizer.json").exists():
+        raise ValueError(f"target.path {config.target.path!r} has no tokenizer; serving needs one")
+
+
+def open_service(config: ServeConfig) -> Service:
+    """A service on the target of ``config``, loaded by this process."""
+    check_config(config)
+    folder = find_checkpoint(config.target.path)
+    return Service(config, read_spec(folder), TextCodec(folder), open_backend(config))
+
+
+class Endpoint:
+    """One replica of the endpoint."""
+
+    async def __init__(self, config: ServeConfig) -> None:
+        self.service = await asyncio.to_thread(open_service, config)
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        return build_api(self.service)
+
+    def check_health(self) -> None:
+        """Raise when this replica must be replaced (Ray Serve asks)."""
+        self.service.backend.check()
+
+
+def serve_application(config: ServeConfig) -> Application:
+    """The application to hand to ``serve.run``."""
+    target, drafter = absolute_paths(config.target, config.drafter)
+    config = config.model_copy(
+        update={"target": target, "drafter": drafter, "name": config.model_name}
+    )
+    deployment = serve.deployment(
+        name=Endpoint.__name__,
+        ray_actor_options=_resources(config),
+        max_ongoing_requests=config.max_answers + SPARE_REQUESTS,
+    )
+    return deployment(serve.ingress()(Endpoint)).bind(config)
+
+
+def _resources(config: ServeConfig) -> dict[str, float]:
+    """What a replica itself occupies: the ranks of a group have places of their own."""
+    if not is_local(config):
+        return {"num_cpus": 0}
+    return {"num_cpus": 0, "num_gpus": 1} if _on_gpu(config) else {"num_cpus": 1}
+
+
+def _on_gpu(config: ServeConfig) -> bool:
+    return config.target.device.startswith("cuda")
+
+
+def run_server(config: ServeConfig, host: str = "127.0.0.1", port: int = 8000) -> None:
+    """Serve ``config`` until interrupted, on a local Ray unless one is connected."""
+    check_config(config)
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    with session(ClusterConfig()), serving(config, host, port) as url:
+        print(f"{config.model_name} answers on {url} (Ctrl-C ends it)", flush=True)
+        threading.Event().wait()
+
+
+@contextmanager
+def serving(config: ServeConfig, host: str, port: int) -> Iterator[str]:
+    """The running endpoint's URL, within an open Ray session. Raises ``ValueError`` for a target
+    that cannot be served, a port that is taken, or GPUs that the cluster lacks."""
+    check_config(config)
+    _check_devices(config)
+    _check_port(host, port)
+    serve.start(http_options=HTTPOptions(host=host, port=port))
+    try:
+        serve.run(serve_application(config), name=APPLICATION, route_prefix="/")
+        yield f"http://{host}:{port}/v1"
+    finally:
+        serve.shutdown()
+
+
+def _check_devices(config: ServeConfig) -> None:
+    """A replica that asks for more than there is would stay pending for ever."""
+    num_gpus = ray.cluster_resources().get("GPU", 0)
+    if _on_gpu(config) and num_gpus < config.target.tp:
+        raise ValueError(
+            f"target.device {config.target.device!r} with target.tp {config.target.tp}: this "
+            f"cluster has {num_gpus:g} GPUs"
+        )
+
+
+def _check_port(host: str, port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ValueError(f"port {port} on {host}: {error.strerror}") from error

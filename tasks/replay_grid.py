@@ -1,0 +1,165 @@
+"""Replaying a grid of settings over recorded traces: exact counts, no target loaded."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from decoders.options import METHODS, OPTIONS_OF, DecodeOptions
+from decoders.proposers.base import Proposer
+from decoders.proposers.registry import open_proposers
+from decoders.replay import replay
+from decoders.request import Result
+from decoders.trace import Trace
+from decoders.trace_store import TraceManifest, TraceStore
+from drafters.config import DrafterConfig
+from models.checkpoint import find_checkpoint, read_spec
+from models.invalid import one_line
+from tasks.files import ResultsFile
+
+PREFIX = "decode."
+Setting = dict[str, Any]
+"""Dotted configuration keys to values."""
+
+
+def replay_grid(
+    traces: Path,
+    grid: Mapping[str, Any],
+    drafter: DrafterConfig,
+    out: Path,
+    report: Callable[[int, int], None],
+) -> list[dict[str, Any]]:
+    """Replay every setting of ``grid`` and write a row for each; returns the new rows.
+
+    Keys that a setting does not name are those of the traces. Rows that an interrupted run of the
+    same grid left in ``out`` stay. Raises ``ValueError`` for an unknown key or another rule.
+    """
+    store = TraceStore(traces)
+    manifest = store.manifest()
+    settings = expand_grid(grid)
+    options = [setting_options(setting, manifest) for setting in settings]
+    proposers = _open_proposers(manifest, drafter, {o.method for o in options})
+    recorded = list(store.load())
+    run = {"traces": manifest.model_dump(), "num_traces": len(recorded), "settings": settings}
+    results = ResultsFile(out, [str(i) for i in range(len(settings))], run)
+    rows = []
+    with results:
+        for index in range(results.num_kept, len(settings)):
+            proposer = proposers.get(options[index].method)
+            row = {"id": str(index), "setting": settings[index]}
+            row |= replay_counts(recorded, options[index], proposer)
+            results.write(row)
+            rows.append(row)
+            report(index + 1, len(settings))
+    return rows
+
+
+def table_rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows as a table shows them: the setting's keys first, without their prefix."""
+    rows = list(rows)
+    keys = list(dict.fromkeys(key for row in rows for key in row["setting"]))
+    counts = ("n", "nfe", "forwards", "nfe_ratio", "tokens_per_forward", "accepted_per_round")
+    return [
+        {key.removeprefix(PREFIX): row["setting"].get(key) for key in keys}
+        | {name.replace("_", " "): row[name] for name in counts}
+        for row in rows
+    ]
+
+
+def replay_counts(
+    traces: Sequence[Trace], options: DecodeOptions, proposer: Proposer | None
+) -> dict[str, Any]:
+    """Exact counts of one setting; ``nfe_ratio`` is draft-free NFE over this setting's."""
+    results = replay(traces, options, proposer)
+    return count_results(results, sum(trace.nfe for trace in traces))
+
+
+def count_results(results: Iterable[Result], draft_free_nfe: int) -> dict[str, Any]:
+    """Sums over requests, means over their forwards."""
+    results = list(results)
+    nfe = sum(result.nfe for result in results)
+    accepted = [r.accepted for result in results for r in result.rounds if r.kind == "verify"]
+    return {
+        "n": len(results),
+        "nfe": nfe,
+        "forwards": sum(result.forwards for result in results),
+        "nfe_ratio": round(draft_free_nfe / nfe, 4) if nfe else None,
+        "tokens_per_forward": round(sum(r.commits for r in results) / nfe, 4) if nfe else None,
+        "accepted_per_round": round(sum(accepted) / len(accepted), 4) if accepted else 0.0,
+    }
+
+
+def expand_grid(grid: Mapping[str, Any]) -> list[Setting]:
+    """All settings: ``settings`` maps keys to lists (their product) or lists whole settings."""
+    unknown = sorted(grid.keys() - {"settings"})
+    if unknown:
+        raise ValueError(f"grid key {unknown[0]!r} is unknown; valid: settings")
+    settings = grid.get("settings")
+    if isinstance(settings, list) and all(isinstance(s, Mapping) for s in settings) and settings:
+        return [_checked(_dotted(setting)) for setting in settings]
+    if isinstance(settings, Mapping) and settings:
+        keys = _checked(_dotted(settings))
+        choices = [value if isinstance(value, list) else [value] for value in keys.values()]
+        return _distinct(dict(zip(keys, values, strict=True)) for values in product(*choices))
+    raise ValueError(
+        "grid: settings must map configuration keys to lists, or be a list of settings, as in "
+        "settings: {decode.method: [chain, order], decode.budget: [4, 8]}"
+    )
+
+
+def _dotted(values: Mapping[str, Any], prefix: str = "") -> Setting:
+    flat: Setting = {}
+    for key, value in values.items():
+        nested = isinstance(value, Mapping)
+        flat |= _dotted(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return flat
+
+
+def _checked(setting: Setting) -> Setting:
+    """Keys that do not decide how drafts are made have no place in a grid."""
+    valid = {f"{PREFIX}{name}" for names in OPTIONS_OF.values() for name in names}
+    unknown = sorted(setting.keys() - valid)
+    if unknown:
+        raise ValueError(f"grid key {unknown[0]!r} is unknown; valid: {', '.join(sorted(valid))}")
+    return setting
+
+
+def _distinct(settings: Iterable[Setting]) -> list[Setting]:
+    """Of a product, each setting once, without the keys that its method does not know."""
+    found: list[Setting] = []
+    for setting in settings:
+        method = setting.get(f"{PREFIX}method")
+        known = OPTIONS_OF.get(str(method)) if method is not None else None
+        kept = {
+            key: value
+            for key, value in setting.items()
+            if known is None or key.removeprefix(PREFIX) in known
+        }
+        if kept not in found:
+            found.append(kept)
+    return found
+
+
+def setting_options(setting: Setting, manifest: TraceManifest) -> DecodeOptions:
+    """The options of one setting: what it does not name follows the traces."""
+    rule = dict(manifest.rule)
+    draft_free = rule.pop("rule")
+    own = {key.removeprefix(PREFIX): value for key, value in setting.items()}
+    method = own.setdefault("method", draft_free)
+    if method not in METHODS:
+        raise ValueError(f"decode.method: {method!r} must be one of {', '.join(METHODS)}")
+    base = {key: value for key, value in rule.items() if key in OPTIONS_OF[method]}
+    try:
+        return DecodeOptions.model_validate({"seed": manifest.seed} | base | own)
+    except ValidationError as error:
+        raise ValueError(one_line(error, DecodeOptions, PREFIX)) from error
+
+
+def _open_proposers(
+    manifest: TraceManifest, drafter: DrafterConfig, methods: set[str]
+) -> dict[str, Proposer]:
+    """Drafters as in decoding; of the target only its folder and spec are read."""
+    folder = find_checkpoint(manifest.target)
+    return open_proposers(folder, read_spec(folder), drafter, methods)

@@ -1,0 +1,142 @@
+"""``maskahead train order``: an order model from recorded traces, with a card of what it knows."""
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict
+from safetensors.torch import load_file, save_file
+
+from decoders.rules import cap_log_odds
+from decoders.trace import Trace
+from decoders.trace_store import TraceStore
+from drafters.bundle import save_order_model
+from drafters.features import TOP_K
+from drafters.order_data import OrderData, concatenate
+from drafters.order_model import OrderModel, OrderModelConfig
+from drafters.order_training import OrderTrainingConfig, accuracy_by_depth, train_order_model
+from models.checkpoint import digest, find_checkpoint
+from models.config import TargetConfig
+from tasks.recordings import Recording, record_all
+
+DEPTHS = range(1, 9)
+PROGRESS = "progress.safetensors"
+
+
+class TrainOrderConfig(BaseModel):
+    """``configs/train-order.yaml``: what to record of which target, and how to learn from it.
+
+    Recordings of training problems are learnt from; those of held-out problems measure.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    out: str
+    traces: str
+    """Folder of the recordings, which are made where they are missing."""
+    target: TargetConfig = TargetConfig()
+    recordings: tuple[Recording, ...]
+    model: OrderModelConfig = OrderModelConfig()
+    training: OrderTrainingConfig = OrderTrainingConfig()
+
+
+def order_data(traces: Iterable[Trace]) -> OrderData:
+    """Lay out the states of standard-decoding traces for training."""
+    rows: list[np.ndarray] = []
+    columns: list[np.ndarray] = []
+    states: list[tuple[np.ndarray, int, int, int, float]] = []
+    next_row = 0
+    for trace in traces:
+        cap = cap_log_odds(trace.request.options.cap)
+        for block in trace.blocks:
+            for index, traced in enumerate(block.states):
+                stale = traced.stale
+                count = len(stale.positions)
+                row = np.full(len(traced.state), -1, dtype=np.int32)
+                row[stale.positions] = np.arange(next_row, next_row + count)
+                next_row += count
+                left = len(block.states) - 1 - index
+                states.append((row, traced.step[0][0], left, block.end.prompt_end, cap))
+                rows.append(_padded(stale.log_probs))
+                columns.append(np.stack((stale.entropy, stale.log_odds, stale.rank_log_odds)))
+    entropy, log_odds, rank_log_odds = np.concatenate(columns, axis=1)
+    row_SL, committed, left_S, prompt_end, caps = zip(*states, strict=True)
+    return OrderData(
+        row_SL=np.stack(row_SL),
+        log_probs_RK=np.concatenate(rows),
+        entropy_R=entropy,
+        log_odds_R=log_odds,
+        rank_log_odds_R=rank_log_odds,
+        committed_S=np.array(committed),
+        left_S=np.array(left_S),
+        prompt_end_S=np.array(prompt_end),
+        cap_log_odds_S=np.array(caps, dtype=np.float32),
+    )
+
+
+def _padded(log_probs: np.ndarray) -> np.ndarray:
+    out = np.full((len(log_probs), TOP_K), -np.inf, dtype=np.float16)
+    out[:, : log_probs.shape[1]] = log_probs
+    return out
+
+
+def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Path:
+    """Train, or go on training from the last saved step; returns the drafter's folder."""
+    out = Path(config.out)
+    stores = record_all(config.recordings, config.target, Path(config.traces), report)
+    pairs = list(zip(config.recordings, stores, strict=True))
+    learnt = [order_data(store.load()) for recording, store in pairs if recording.split == "train"]
+    data = concatenate(learnt)
+    report({"states": data.num_states, "rows": len(data.entropy_R)})
+    torch.manual_seed(config.training.seed)
+    model = OrderModel(config.model)
+    first_step = _resume(model, out)
+
+    def save(step: int) -> None:
+        out.mkdir(parents=True, exist_ok=True)
+        save_file(model.state_dict(), out / PROGRESS, metadata={"step": str(step)})
+
+    train_order_model(model, data, config.training, report, first_step, save)
+    save_order_model(model, out)
+    held_out = {recording.name: s for recording, s in pairs if recording.split == "heldout"}
+    card = make_card(model, data, config, held_out)
+    (out / "card.json").write_text(json.dumps(card, indent=2) + "\n")
+    (out / PROGRESS).unlink(missing_ok=True)
+    return out
+
+
+def _resume(model: OrderModel, out: Path) -> int:
+    """Take up saved weights; the optimizer's moments start afresh."""
+    from safetensors import safe_open
+
+    path = out / PROGRESS
+    if not path.exists():
+        return 0
+    model.load_state_dict(load_file(path))
+    with safe_open(path, framework="pt") as file:
+        return int(file.metadata()["step"])
+
+
+def make_card(
+    model: OrderModel, data: OrderData, config: TrainOrderConfig, held_out: dict[str, TraceStore]
+) -> dict:
+    """What was learnt from what, and held-out next-commit accuracy by depth (commits made since
+    the stale state) beside reading the order off the stale confidence."""
+    measured = {
+        name: {
+            "rule": store.manifest().rule,
+            "next_commit_accuracy_by_depth": accuracy_by_depth(
+                model, order_data(store.load()), DEPTHS
+            ),
+        }
+        for name, store in held_out.items()
+    }
+    return {
+        "parameters": model.num_parameters,
+        "training_states": data.num_states,
+        "target_digest": digest(find_checkpoint(config.target.path)),
+        "config": config.model_dump(exclude={"out", "traces"}),
+        "held_out": measured,
+    }

@@ -1,0 +1,79 @@
+"""What the decoding tests share: prompts, tiny drafters, and one call that decodes a batch."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from decoders.loop import Decoder, Observer, decode
+from decoders.options import DecodeOptions
+from decoders.proposers.base import Proposer
+from decoders.proposers.chain import ChainProposer
+from decoders.proposers.order import OrderProposer
+from decoders.request import Request, Result
+from drafters.order_model import OrderModel, OrderModelConfig
+from models.target import Target
+from models.transformer import Transformer
+
+FIRST_TEXT_ID = 4
+"""In the tiny targets ids below are the pad, the stop ids and the mask."""
+
+
+def prompt_of(length: int, salt: int = 0, vocab_size: int = 24) -> tuple[int, ...]:
+    """Text tokens that look random and are always the same."""
+    text = vocab_size - FIRST_TEXT_ID
+    return tuple(FIRST_TEXT_ID + (i * i * 7 + i * 3 + salt * 5 + 1) % text for i in range(length))
+
+
+def tiny_order_model(seed: int = 0) -> OrderModel:
+    """Random weights, wide enough spread that trees differ from chains."""
+    torch.manual_seed(seed)
+    model = OrderModel(OrderModelConfig(width=16, layers=1, heads=2, feed_forward=32))
+    with torch.no_grad():
+        model.head.weight.mul_(4)
+    return model.requires_grad_(False).eval()
+
+
+def tiny_proposers(seed: int = 0) -> dict[str, Proposer]:
+    return {"chain": ChainProposer(), "order": OrderProposer(tiny_order_model(seed))}
+
+
+def with_stops(model: Transformer, stop_ids: Sequence[int]) -> Target:
+    """The same network with other stop ids."""
+    target = Target(model)
+    target.spec = model.spec.model_copy(update={"stop_token_ids": tuple(stop_ids)})
+    return target
+
+
+def run(
+    target: Target,
+    requests: Sequence[Request],
+    proposers: Mapping[str, Proposer] | None = None,
+    batch_size: int = 1,
+    observer: Observer | None = None,
+) -> dict[str, Result]:
+    """Results by request id; every slot is free again afterwards."""
+    decoder = Decoder(target, proposers or {}, observer)
+    results = {result.request.id: result for result in decode(decoder, requests, batch_size)}
+    assert not target.caches, "every prefix was freed"
+    assert len(results) == len(requests)
+    return results
+
+
+def run_one(
+    target: Target,
+    prompt: Sequence[int],
+    options: DecodeOptions,
+    seed: int = 0,
+    proposers: Mapping[str, Proposer] | None = None,
+) -> Result:
+    return run(target, [Request("one", tuple(prompt), options, seed)], proposers)["one"]
+
+
+def outcome(result: Result) -> tuple[tuple[int, ...], str]:
+    """What a client sees of a result."""
+    return result.token_ids, result.stop_reason
+
+
+def commits(result: Result) -> list[tuple[tuple[int, int], ...]]:
+    """All steps of a result, in order."""
+    return [step for round in result.rounds for step in round.steps]

@@ -1,0 +1,1 @@
+"""Finding a target's best setting: search space, trials, sweep, leaderboard and reports."""

@@ -1,0 +1,171 @@
+"""What a sweep searches, on what, with which effort, and who may win (``configs/sweep.yaml``)."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from decoders.options import LOSSLESS_PROPOSERS, OPTIONS_OF, DecodeOptions
+from drafters.config import DrafterConfig
+from models.config import TargetConfig
+from tasks.bundled import find_task
+
+Objective = Literal["speed", "nfe", "accuracy"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TasksConfig(_Frozen):
+    """The held-out problems; live trials use the first ones of those that were recorded."""
+
+    names: tuple[str, ...] = ("words", "code")
+    recorded: int = Field(16, ge=1)
+    """Problems of each task that are recorded and replayed."""
+    live: int = Field(6, ge=1)
+    """Problems of each task that a live trial decodes."""
+    seed: int = 7
+    """Of the held-out problems."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "TasksConfig":
+        for name in self.names:
+            find_task(name)
+        if not self.names or len(set(self.names)) < len(self.names):
+            raise ValueError(f"tasks.names {list(self.names)} must name each task once")
+        if self.live > self.recorded:
+            raise ValueError(
+                f"tasks.live {self.live} is more than tasks.recorded {self.recorded}: live trials "
+                "are compared with the recorded problems"
+            )
+        return self
+
+
+class Range(_Frozen):
+    """Whole numbers from ``least`` to ``most``, both included."""
+
+    least: int
+    most: int
+
+    @model_validator(mode="after")
+    def _check(self) -> "Range":
+        if not 0 <= self.least <= self.most:
+            raise ValueError(f"range {self.least}..{self.most} must have 0 <= least <= most")
+        return self
+
+
+class SpaceConfig(_Frozen):
+    """The values that are tried; a method takes the knobs that it has and no other."""
+
+    methods: tuple[str, ...] = ("chain", "order")
+    budget: Range = Range(least=1, most=32)
+    gamma: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1)
+    hedge: tuple[float, ...] = (0.0, 0.3, 0.6, 0.8)
+    cap: tuple[float, ...] = (1.0, 0.9)
+    temperature: tuple[float, ...] = (0.0,)
+
+    @model_validator(mode="after")
+    def _check(self) -> "SpaceConfig":
+        for method in self.methods:
+            if method not in LOSSLESS_PROPOSERS:
+                raise ValueError(
+                    f"space.methods {method!r}: a sweep replays lossless methods; choose from "
+                    f"{', '.join(LOSSLESS_PROPOSERS)}"
+                )
+        for name in ("methods", "gamma", "hedge", "cap", "temperature"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                raise ValueError(f"space.{name} {list(values)} must list each value once")
+        return self
+
+    @property
+    def rules(self) -> tuple[tuple[float, float], ...]:
+        """Every (cap, temperature): what a draft-free run must be recorded for."""
+        return tuple((cap, t) for cap in self.cap for t in self.temperature)
+
+
+class ReplayConfig(_Frozen):
+    """The cheap fidelity: exact forwards from recorded traces, no target."""
+
+    trials: int = Field(32, ge=0)
+    concurrency: int = Field(2, ge=1)
+    """Trials that run at a time, each in a process of its own."""
+
+
+class LiveConfig(_Frozen):
+    """The dear fidelity: the best few on the target, in interleaved pairs with draft-free."""
+
+    trials: int = Field(3, ge=0)
+    """Settings besides the baselines."""
+    repeats: int = Field(3, ge=1)
+    """Passes over the problems."""
+
+
+class ChampionPolicy(_Frozen):
+    """Who may win: exact trials, whose accuracy is not below the standard baseline's."""
+
+    approximate: bool = False
+    """Whether a trial whose certificate is not ``exact`` may win."""
+    max_loss: float | None = Field(None, ge=0, le=1)
+    """How much accuracy such a trial may lose at most, with 95 % confidence."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "ChampionPolicy":
+        if self.approximate and self.max_loss is None:
+            raise ValueError("champion.approximate needs champion.max_loss, a bound of its loss")
+        return self
+
+
+class SweepConfig(_Frozen):
+    """One sweep; every default is written here."""
+
+    target: TargetConfig = TargetConfig()
+    drafter: DrafterConfig = DrafterConfig()
+    decode: dict[str, Any] = {}
+    """Shared by all trials; each method takes what it knows, the space has the last word."""
+    tasks: TasksConfig = TasksConfig()
+    space: SpaceConfig = SpaceConfig()
+    objectives: tuple[Objective, ...] = ("speed", "nfe", "accuracy")
+    """What the search maximises over replayed settings, together."""
+    replay: ReplayConfig = ReplayConfig()
+    live: LiveConfig = LiveConfig()
+    champion: ChampionPolicy = ChampionPolicy()
+    trial_seconds: float = Field(180.0, gt=0)
+    """A trial that takes longer fails."""
+    seed: int = 0
+    """Of the search."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "SweepConfig":
+        known = set().union(*OPTIONS_OF.values()) - {"method", "tau"}
+        for key in self.decode:
+            if key not in known:
+                raise ValueError(
+                    f"decode.{key} is not shared by a sweep's methods; valid: "
+                    f"{', '.join(sorted(known))}"
+                )
+        if not self.objectives or len(set(self.objectives)) < len(self.objectives):
+            raise ValueError(f"objectives {list(self.objectives)} must list each one once")
+        for method in ("standard", *self.space.methods):
+            self.options(method=method)
+        return self
+
+    def options(self, **values: Any) -> DecodeOptions:
+        """The decoding options of one setting: shared values, then ``values``."""
+        shared = self.decode | values
+        return DecodeOptions.lenient(**{key: shared[key] for key in shared})
+
+    def draft_free(self, cap: float, temperature: float) -> DecodeOptions:
+        """The baseline of a rule."""
+        return self.options(method="standard", cap=cap, temperature=temperature)
+
+    @property
+    def reference(self) -> DecodeOptions:
+        """What everything is compared with in the end: standard decoding, uncapped."""
+        return self.draft_free(1.0, float(self.decode.get("temperature", 0.0)))
+
+    @property
+    def rules(self) -> tuple[tuple[float, float], ...]:
+        """(cap, temperature) of every draft-free run, the reference's first."""
+        reference = (self.reference.cap, self.reference.temperature)
+        return (reference, *(rule for rule in self.space.rules if rule != reference))

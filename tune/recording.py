@@ -1,0 +1,66 @@
+"""Draft-free traces of every rule in the space, recorded once and kept between sweeps."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Protocol
+
+from decoders.options import DecodeOptions
+from decoders.trace import Trace
+from decoders.trace_store import TraceManifest, TraceStore
+from models.spec import TargetSpec
+from tune.problems import ProblemSet
+
+PART = 8
+"""Problems that are recorded in one forward and stored together."""
+
+
+class Recorder(Protocol):
+    """What is used of a target group."""
+
+    def record(self, rows: Sequence[Mapping[str, Any]], options: DecodeOptions) -> list[Trace]: ...
+
+
+def trace_manifest(
+    target: str, target_digest: str, dtype: str, spec: TargetSpec, prompts: str, rule: DecodeOptions
+) -> TraceManifest:
+    """What identifies the traces of one draft-free run; ``prompts`` is the problems' digest."""
+    return TraceManifest(
+        target=target,
+        target_digest=target_digest,
+        prompts_digest=prompts,
+        dtype=dtype,
+        block_size=spec.block_size,
+        mask_token_id=spec.mask_token_id,
+        rule=rule.rule(),
+        seed=rule.seed,
+    )
+
+
+def trace_folder(root: Path, manifest: TraceManifest) -> Path:
+    """Where these traces lie: a folder named after everything that decides them."""
+    text = json.dumps(manifest.model_dump(exclude={"target"}), sort_keys=True)
+    return root / blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def record_missing(
+    group: Recorder,
+    store: TraceStore,
+    problems: ProblemSet,
+    rule: DecodeOptions,
+    report: Callable[[int], None],
+) -> None:
+    """Record those problems that ``store`` lacks, part by part; ``report(n)`` after each."""
+    done = store.recorded_ids()
+    report(len(done))
+    missing = [row for row in problems.rows if row["id"] not in done]
+    options = rule.model_copy(update={"batch_size": PART})
+    for part in _parts(missing):
+        store.append(group.record(part, options))
+        report(len(part))
+
+
+def _parts(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    for first in range(0, len(rows), PART):
+        yield rows[first : first + PART]

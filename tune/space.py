@@ -1,0 +1,61 @@
+"""The search space as Optuna draws from it, and the flat form in which settings are shown."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from decoders.options import OPTIONS_OF, DecodeOptions
+from tune.config import SpaceConfig
+
+KNOBS = ("method", "cap", "temperature", "budget", "gamma", "hedge")
+INACTIVE = "-"
+
+
+class Draws(Protocol):
+    """What is used of an Optuna trial."""
+
+    def suggest_categorical(self, name: str, choices: Any) -> Any: ...
+    def suggest_int(self, name: str, low: int, high: int) -> int: ...
+
+
+def draw_setting(space: SpaceConfig, trial: Draws) -> dict[str, Any]:
+    """One setting: every method with its own knobs only (define-by-run)."""
+    method = trial.suggest_categorical("method", list(space.methods))
+    setting: dict[str, Any] = {"method": method}
+    for name in ("cap", "temperature", "gamma", "hedge"):
+        if name in OPTIONS_OF[method]:
+            setting[name] = trial.suggest_categorical(name, list(getattr(space, name)))
+    if "budget" in OPTIONS_OF[method]:
+        setting["budget"] = trial.suggest_int("budget", space.budget.least, space.budget.most)
+    return setting
+
+
+def search_space(space: SpaceConfig) -> Callable[[Draws], None]:
+    """The function that Ray Tune's Optuna search calls for a trial; it keeps what was drawn."""
+
+    def define(trial: Draws) -> None:
+        draw_setting(space, trial)
+
+    return define
+
+
+def knobs_of(options: DecodeOptions) -> dict[str, Any]:
+    """The knobs that this setting's method has, with their values."""
+    known = OPTIONS_OF[options.method]
+    return {name: getattr(options, name) for name in KNOBS if name in known}
+
+
+def flat_knobs(options: DecodeOptions) -> dict[str, Any]:
+    """Every knob, the same keys for every setting; those that the method lacks are ``-``."""
+    active = knobs_of(options)
+    return {name: active.get(name, INACTIVE) for name in KNOBS}
+
+
+def spell(options: DecodeOptions) -> str:
+    """A short name, as in ``order budget=8 gamma=0 hedge=0.6 cap=0.9 T=0``."""
+    knobs = knobs_of(options)
+    method, cap, temperature = knobs.pop("method"), knobs.pop("cap", None), knobs["temperature"]
+    del knobs["temperature"]
+    parts = [f"{name}={value:g}" for name, value in knobs.items()]
+    if cap is not None:
+        parts.append(f"cap={cap:g}")
+    return " ".join([method, *parts, f"T={temperature:g}"])
