@@ -5,13 +5,13 @@ The command line: each command reads its options, calls one function, and prints
 """
 
 import shlex
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from cluster.loaded import LoadedTarget, ShortOptions
 
 RUNS = Path("runs")
+INTERRUPTED = 130
+"""Exit code after Ctrl-C; typer returns it too."""
 
 app = typer.Typer(
     help=__doc__.splitlines()[0] if __doc__ else None,
@@ -40,6 +42,15 @@ Prompts = Annotated[
     typer.Option(metavar="FILE", help="JSON lines: id, and prompt (text) or prompt_ids."),
 ]
 Target = Annotated[str | None, typer.Option(help="Checkpoint folder, or a bundled target's name.")]
+ReportFile = Annotated[Path, typer.Option("--out", metavar="FILE", help="The report, as JSON.")]
+RowsFile = Annotated[
+    Path, typer.Option("--out", metavar="FILE", help="JSON lines, in order; goes on behind them.")
+]
+Folder = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="Folder of traces; goes on behind them.")
+]
+Drafter = Annotated[str | None, typer.Option(help="Drafter folder.")]
+Port = Annotated[int, typer.Option(help="Port to listen on.")]
 TrainingFile = Annotated[Path, typer.Option("--config", metavar="FILE", help="What to train.")]
 
 
@@ -75,7 +86,10 @@ def sweep(
     from tune.config import SweepConfig
     from tune.sweep import run_sweep
 
-    run_sweep(load_config(SweepConfig, config, settings or ()), name, resume, dry_run, _command())
+    plan = load_config(SweepConfig, config, settings or ())
+    outcome = run_sweep(plan, name, resume, dry_run, _command())
+    if outcome.folder and outcome.champion is None:
+        raise typer.Exit(1)
 
 
 @app.command(
@@ -86,13 +100,14 @@ def sweep(
 def decode(
     config: RunConfig,
     prompts: Prompts,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="JSON lines, in the prompts' order.")],
+    out: RowsFile,
     trace: Annotated[bool, typer.Option("--trace", help="Add every forward's rounds.")] = False,
 ) -> None:
     """Decode a file of prompts; the same command again goes on after an interruption."""
     from actors.jobs import decode_file
+    from cluster.loaded import ray_where_needed
 
-    with _ray_for(config), progress("decode") as report:
+    with ray_where_needed(config), progress("decode") as report:
         totals = decode_file(
             config.target, config.drafter, config.decode, prompts, out, trace, report
         )
@@ -104,14 +119,13 @@ def decode(
 def record(
     config: RunConfig,
     prompts: Prompts,
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder of traces; goes on behind them.")
-    ],
+    out: Folder,
 ) -> None:
     """Record draft-free traces (method standard or threshold) to replay and to learn from."""
     from actors.jobs import record_traces
+    from cluster.loaded import ray_where_needed
 
-    with _ray_for(config), progress("record") as report:
+    with ray_where_needed(config), progress("record") as report:
         totals = record_traces(config.target, config.decode, prompts, out, report)
     say(f"{out}: {totals}")
 
@@ -126,8 +140,8 @@ def replay(
             help="YAML, as in settings: {decode.method: [chain, order], decode.budget: [4, 8]}.",
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="JSON lines, one a setting.")],
-    drafter: Annotated[str | None, typer.Option(help="Drafter folder.")] = None,
+    out: RowsFile,
+    drafter: Drafter = None,
 ) -> None:
     """Count exactly what each setting of a grid would have cost; no target is loaded."""
     from drafters.config import DrafterConfig
@@ -145,7 +159,7 @@ def replay(
 def bench(
     prompts: Prompts,
     methods: Annotated[str, typer.Option(help="Names with commas; standard always runs too.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The report, as JSON.")],
+    out: ReportFile,
     target: Target = None,
     repeats: Annotated[int, typer.Option(min=1, help="Passes over the prompts.")] = 3,
     config_file: ConfigFile = None,
@@ -153,6 +167,7 @@ def bench(
 ) -> None:
     """Measure methods side by side: forwards, seconds, equality with draft-free decoding."""
     from benchmarks.paired import BenchPlan, run_bench, table_rows, write_report
+    from cluster.loaded import ray_where_needed
 
     short = {"target.path": target} if target else {}
     config = load_config(SharedConfig, config_file, settings or (), short)
@@ -160,7 +175,7 @@ def bench(
     plan = BenchPlan(
         config.target, config.drafter, config.decode, names, prompts, repeats, _command()
     )
-    with _ray_for(config), progress("bench") as report:
+    with ray_where_needed(config), progress("bench") as report:
         measured = run_bench(plan, report)
     write_report(measured, out)
     show_table(f"{config.target.path}, {measured['prompts']['n']} prompts", table_rows(measured))
@@ -192,7 +207,7 @@ def serve(
         str, typer.Option(help="A registered one, where no --config is given.")
     ] = "models:/maskahead@champion",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    port: Port = 8000,
 ) -> None:
     """Serve a target with an OpenAI-compatible interface until interrupted."""
     from serve.app import run_server
@@ -205,7 +220,7 @@ def serve(
 
 
 @app.command(epilog="Example: maskahead ui --port 5000")
-def ui(port: Annotated[int, typer.Option(help="Port to listen on.")] = 5000) -> None:
+def ui(port: Port = 5000) -> None:
     """Open the MLflow UI on the store of the sweeps (MLFLOW_TRACKING_URI, else runs/mlflow.db)."""
     from cluster.tracking import tracking_uri
     from cluster.ui import run_ui
@@ -227,17 +242,6 @@ def _command() -> str:
     return shlex.join(["maskahead", *sys.argv[1:]])
 
 
-def _ray_for(config: RunConfig | SharedConfig) -> AbstractContextManager[Any]:
-    """A Ray of its own for a run that needs several processes."""
-    from actors.runner import needs_group
-
-    if not needs_group(config.target, config.drafter):
-        return nullcontext()
-    from cluster.session import ClusterConfig, session
-
-    return session(ClusterConfig())
-
-
 def _fetch_registered(model: str, folder: Path) -> Path:
     from cluster.tracking import Tracking, tracking_uri
 
@@ -247,19 +251,22 @@ def _fetch_registered(model: str, folder: Path) -> Path:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns 0 done, 1 failure, 2 bad input, 130 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:  # a process of its own: being told to end is an interrupt too
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     debug = "--debug" in words
     try:
-        code = app([w for w in words if w != "--debug"], "maskahead", standalone_mode=False)
-        return code or 0
-    except (KeyboardInterrupt, typer.Abort):
-        say("interrupted; the same command goes on from here")
-        return 130
+        code = app([w for w in words if w != "--debug"], "maskahead", standalone_mode=False) or 0
+    except KeyboardInterrupt:
+        code = INTERRUPTED
     except typer.TyperException as error:
         return _fail(2, error, getattr(error, "format_message", error.__str__)(), debug)
     except ValueError as error:
         return _fail(2, error, str(error), debug)
     except Exception as error:  # the process's edge: one line for whoever called
         return _fail(1, error, f"{type(error).__name__}: {error}", debug)
+    if code == INTERRUPTED:
+        say("interrupted; what was written stays")
+    return code
 
 
 def _fail(code: int, error: Exception, message: str, debug: bool) -> int:

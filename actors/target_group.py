@@ -37,6 +37,7 @@ class TargetGroup:
         self.keeper = keeper
         self.owned = owned
         self._lead: Lead | None = None
+        self._lost = 0
 
     @classmethod
     def start(
@@ -108,7 +109,7 @@ class TargetGroup:
         A stream is never made again by itself, since its beginning has been handed out: when a
         rank is lost it ends with :class:`GroupError`, and the group is rebuilt for the next one.
         """
-        lead = self._lead = self._lead or await self.keeper.lead.remote()
+        lead = self._lead = self._lead or await self.keeper.lead.remote(self._lost)
         deltas = lead.rank.stream.options(num_returns="streaming").remote(request, tuple(stop))
         try:
             async for delta in deltas:
@@ -116,12 +117,16 @@ class TargetGroup:
         except RayError as error:
             cause = root_cause(error)
             if isinstance(cause, LOST):
-                self._lead = None
-                self.keeper.lead.remote(lead.generation)
+                self._lose(lead)
+                self.keeper.lead.remote(self._lost)
                 raise GroupError(f"target group {self.name} was lost: {cause}") from error
             raise cause from None
         finally:
             ray.cancel(deltas)
+
+    def abandon(self) -> None:
+        """End rank 0 in the middle of whatever it does; the next call finds the group rebuilt."""
+        ray.kill((self._lead or self._find_lead()).rank)
 
     def stop(self) -> None:
         """End the ranks and their keeper; for every holder of the group."""
@@ -140,24 +145,30 @@ class TargetGroup:
         return TargetGroup, (self.name, self.keeper)
 
     def _ask(self, call: Callable[[ActorHandle], Any]) -> Any:
-        lead = self._lead or self._find_lead()
+        lead = self._find_lead()
         try:
             return fetch(call(lead.rank))
         except LOST:
-            lead = self._find_lead(lost=lead.generation)
+            self._lose(lead)
+        lead = self._find_lead()
         try:
             return fetch(call(lead.rank))
         except LOST as error:
+            self._lose(lead)
             raise GroupError(
-                f"target group {self.name} failed again when rebuilt: {error}"
+                f"target group {self.name} was rebuilt and failed again: {error}"
             ) from error
 
-    def _find_lead(self, lost: int = 0) -> Lead:
+    def _find_lead(self) -> Lead:
         try:
-            self._lead = found = fetch(self.keeper.lead.remote(lost))
+            lead = self._lead = self._lead or fetch(self.keeper.lead.remote(self._lost))
         except RayActorError as error:
             raise GroupError(f"target group {self.name} is not running any more") from error
-        return found
+        return lead
+
+    def _lose(self, lead: Lead) -> None:
+        """From now on ask for a later generation than ``lead``."""
+        self._lead, self._lost = None, lead.generation
 
 
 def fetch(ref: Any) -> Any:

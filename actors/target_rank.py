@@ -14,6 +14,7 @@ import traceback
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -116,8 +117,6 @@ class TargetRank:
             threading.Thread(target=self._follow, args=(share, ranks), daemon=True).start()
 
     def _lead(self, forwarder: Forwarder) -> None:
-        from pathlib import Path
-
         from actors.batching import BatchingEngine
         from actors.drafter_actor import open_remote_proposers
         from decoders.engine import Engine

@@ -1,12 +1,16 @@
 """Certificates: a method's outputs compared with those of its own draft-free run."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from decoders.options import LOSSLESS_PROPOSERS
 from decoders.rules import cap_log_odds
-from decoders.trace import Trace
+
+if TYPE_CHECKING:  # who only compares outputs needs no torch
+    from decoders.trace import Trace
 
 DRAFT_FREE = ("standard", "threshold")
 Row = Mapping[str, Any]

@@ -40,10 +40,11 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
 
 def show_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Rows as a table on stdout, a column for every key that a row has."""
+    from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
     keys = list(dict.fromkeys(key for row in rows for key in row))
     for index, key in enumerate(keys):
         table.add_column(key, justify="right" if index else "left", overflow="fold")

@@ -1,11 +1,12 @@
-"""``maskahead.load``: a target held open by a Python program."""
+"""A target held open: ``maskahead.load`` for Python programs, and the Ray that it may need."""
 
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, TypedDict, Unpack
 
+from actors.loading import check_target
 from actors.runner import Runner, needs_group, open_runner
-from cluster.configuration import RunConfig, load_config, validate
+from cluster.configuration import RunConfig, SharedConfig, load_config, validate
 from cluster.session import ClusterConfig, session
 from cluster.short_options import short_forms
 from decoders.options import DecodeOptions
@@ -86,8 +87,14 @@ def load_target(target: str, **options: Unpack[ShortOptions]) -> LoadedTarget:
     short = {forms[name].key: value for name, value in options.items()}
     config = load_config(RunConfig, short={"target.path": target, **short})
     with ExitStack() as resources:
-        if needs_group(config.target, config.drafter):
-            resources.enter_context(session(ClusterConfig()))
+        resources.enter_context(ray_where_needed(config))
         runner = open_runner(config.target, config.drafter, {config.decode.method})
         opened = resources.enter_context(runner)
         return LoadedTarget(opened, config.decode, resources.pop_all())
+
+
+def ray_where_needed(config: RunConfig | SharedConfig) -> AbstractContextManager[object]:
+    """A Ray of its own for a run that needs several processes, once its target is checked."""
+    check_target(config.target)
+    needed = needs_group(config.target, config.drafter)
+    return session(ClusterConfig()) if needed else nullcontext()

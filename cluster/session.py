@@ -63,6 +63,10 @@ def connect(config: ClusterConfig) -> None:
     """Open this process's connection to the cluster."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # A busy machine takes longer than Serve's 5 seconds to import what its proxy needs.
+    os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "30")
+    # Ray's workers would give way to every other process; ranks decode as if in this one.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     if config.address == "local":
         ray.init(
             address="local",

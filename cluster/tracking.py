@@ -4,6 +4,7 @@ Every call names its run: nothing here reads or sets MLflow's process-wide state
 ``MLFLOW_RUN_ID``, threads and working directories cannot divert a run.
 """
 
+import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,8 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
+
+logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # tables of a new database
 
 EXPERIMENT = "maskahead"
 MODEL = "maskahead"
@@ -109,8 +112,11 @@ class Tracking:
             if TRIAL_TAG in run.data.tags
         }
 
-    def log_child(self, parent: str, child: ChildRun, data: DataSource, unfinished: str | None):
-        """Log a finished trial as a child run; ``unfinished`` is its run that a kill cut short."""
+    def log_child(
+        self, parent: str, child: ChildRun, data: DataSource, unfinished: str | None
+    ) -> str:
+        """Log a finished trial as a child run and return its id; ``unfinished`` is its run that a
+        kill cut short."""
         run_id = unfinished
         if run_id is None:
             tags = {"mlflow.parentRunId": parent, TRIAL_TAG: child.trial_id}
@@ -118,6 +124,7 @@ class Tracking:
             run_id = run.info.run_id
         self.log(run_id, child.params, child.metrics, child.tags, data)
         self.client.set_terminated(run_id, child.outcome)
+        return run_id
 
     def log(
         self,

@@ -1,5 +1,7 @@
 """The MLflow UI on a store, as a process of its own."""
 
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -22,9 +24,18 @@ def run_ui(uri: str, port: int) -> int:
         raise ValueError(f"no MLflow store at {uri}; `maskahead sweep` makes one")
     check_port(port)
     print(f"MLflow UI of {uri}: http://{HOST}:{port}", flush=True)
-    # One worker: the default four take seconds to start and a gigabyte.
+    # One worker and no background jobs: the defaults are four and nine processes that do nothing.
     command = ["ui", "--backend-store-uri", uri, "--host", HOST, "--port", str(port)]
-    return subprocess.run([sys.executable, "-m", "mlflow", *command, "--workers", "1"]).returncode
+    command = [sys.executable, "-m", "mlflow", *command, "--workers", "1"]
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    # In a session of its own, so that an interrupt reaches it as a request to end.
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    try:
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
 
 
 def check_port(port: int) -> None:

@@ -94,7 +94,10 @@ class DraftTree:
         factors = row[:, None] + self.candidates.log_probs
         flat = np.round(factors.ravel(), _MASS_DECIMALS)
         children = []
-        for index in np.argsort(-flat, kind="stable")[: self.budget + 1]:
+        # A fill can finish the state at one position only (the first masked one), so what is not
+        # kept among the best is at most that position's candidates.
+        most = self.budget + factors.shape[1]
+        for index in np.argsort(-flat, kind="stable")[:most]:
             position, choice = divmod(int(index), factors.shape[1])
             factor = float(factors[position, choice])
             if factor == -math.inf or node.log_mass + factor < self.log_floor:

@@ -70,9 +70,10 @@ class TextCodec:
     """A checkpoint's tokenizer with its chat template (loaded by ``transformers``)."""
 
     def __init__(self, folder: Path) -> None:
-        from transformers import AutoTokenizer
+        from transformers import PreTrainedTokenizerFast
 
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        # Not AutoTokenizer: it asks the configuration for a model type that it does not know.
+        self.tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(folder)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text, no template, nothing added."""

@@ -15,8 +15,9 @@ from ray.serve.config import HTTPOptions
 
 from actors.loading import absolute_paths, check_target
 from cluster.session import ClusterConfig, session
+from decoders.proposers.registry import open_proposers
 from models.checkpoint import find_checkpoint, read_spec
-from models.text import TextCodec
+from models.text import TextCodec, open_codec
 from serve.api import build_api
 from serve.backends import is_local, open_backend
 from serve.config import ServeConfig
@@ -28,15 +29,17 @@ SPARE_REQUESTS = 64
 
 
 def check_config(config: ServeConfig) -> None:
-    """Raise ``ValueError``, before anything is loaded, for a target that cannot be served."""
+    """Raise ``ValueError``, before anything starts, for a target or a drafter that cannot be
+    served: not there, of the wrong size, or without a tokenizer."""
     check_target(config.target)
-    if not (find_checkpoint(config.target.path) / "tokenizer.json").exists():
+    folder = find_checkpoint(config.target.path)
+    open_proposers(folder, read_spec(folder), config.drafter, {config.decode.method})
+    if open_codec(folder) is None:
         raise ValueError(f"target.path {config.target.path!r} has no tokenizer; serving needs one")
 
 
 def open_service(config: ServeConfig) -> Service:
     """A service on the target of ``config``, loaded by this process."""
-    check_config(config)
     folder = find_checkpoint(config.target.path)
     return Service(config, read_spec(folder), TextCodec(folder), open_backend(config))
 
@@ -81,8 +84,12 @@ def _on_gpu(config: ServeConfig) -> bool:
 
 
 def run_server(config: ServeConfig, host: str = "127.0.0.1", port: int = 8000) -> None:
-    """Serve ``config`` until interrupted, on a local Ray unless one is connected."""
+    """Serve ``config`` until interrupted, on a local Ray unless one is connected.
+
+    Raises ``ValueError`` for what cannot be served.
+    """
     check_config(config)
+    print(f"starting Ray and loading {config.model_name} ...", flush=True)
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     with session(ClusterConfig()), serving(config, host, port) as url:
         print(f"{config.model_name} answers on {url} (Ctrl-C ends it)", flush=True)
@@ -91,9 +98,10 @@ def run_server(config: ServeConfig, host: str = "127.0.0.1", port: int = 8000) -
 
 @contextmanager
 def serving(config: ServeConfig, host: str, port: int) -> Iterator[str]:
-    """The running endpoint's URL, within an open Ray session. Raises ``ValueError`` for a target
-    that cannot be served, a port that is taken, or GPUs that the cluster lacks."""
-    check_config(config)
+    """The running endpoint's URL, within an open Ray session.
+
+    Raises ``ValueError`` for a port that is taken, or GPUs that the cluster lacks.
+    """
     _check_devices(config)
     _check_port(host, port)
     serve.start(http_options=HTTPOptions(host=host, port=port))

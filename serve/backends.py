@@ -35,20 +35,20 @@ class LocalBackend:
 
     def __init__(self, config: ServeConfig) -> None:
         engine = open_engine(config.target, config.drafter, {config.decode.method})
-        self._batching = BatchingEngine(engine, config.max_batch)
+        self.batching = BatchingEngine(engine, config.max_batch)
 
     def stream(self, request: Request, stop: Sequence[str]) -> AsyncGenerator[Delta, None]:
-        return self._batching.stream(request, stop)
+        return self.batching.stream(request, stop)
 
     async def facts(self) -> dict[str, Any]:
-        self._batching.check()
-        return {"running": self._batching.num_running, "waiting": self._batching.num_waiting}
+        self.batching.check()
+        return {"running": self.batching.num_running, "waiting": self.batching.num_waiting}
 
     def check(self) -> None:
-        self._batching.check()
+        self.batching.check()
 
     def close(self) -> None:
-        self._batching.close()
+        self.batching.close()
 
 
 class GroupBackend:

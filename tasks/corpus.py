@@ -1,22 +1,26 @@
 """Training text of the bundled tasks: an endless, seeded, resumable mix."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tokenizers import Tokenizer
 
 from models.noising import Sample
 from models.text import MESSAGE_END_ID, chat_text
-from tasks import code, words
+from tasks import code, drills, words
 from tasks.problem import Problem
 
-GENERATORS = {"words": words.generate, "code": code.generate}
+GENERATORS = {"words": words.generate, "code": code.generate, "drills": drills.generate}
+
+Mix = Mapping[str, float]
+"""Kind of training text to its share."""
 
 
-def problem_at(seed: int, index: int, words_share: float) -> Problem:
-    """Training problem number ``index`` of the mix: of the task that a seeded draw names."""
-    task = "words" if random.Random(f"mix|{seed}|{index}").random() < words_share else "code"
-    return GENERATORS[task]("train", seed, index)
+def problem_at(seed: int, index: int, mix: Mix) -> Problem:
+    """Training problem number ``index`` of the mix: of the kind that a seeded draw names."""
+    draw = random.Random(f"mix|{seed}|{index}")
+    kind = draw.choices(list(mix), weights=list(mix.values()))[0]
+    return GENERATORS[kind]("train", seed, index)
 
 
 def encode_sample(tokenizer: Tokenizer, problem: Problem) -> Sample:
@@ -26,13 +30,11 @@ def encode_sample(tokenizer: Tokenizer, problem: Problem) -> Sample:
     return Sample(tuple(prompt), (*answer, MESSAGE_END_ID))
 
 
-def samples(
-    tokenizer: Tokenizer, seed: int, words_share: float, first: int, limit: int
-) -> Iterator[Sample]:
+def samples(tokenizer: Tokenizer, seed: int, mix: Mix, first: int, limit: int) -> Iterator[Sample]:
     """Samples number ``first`` onward, leaving out those of more than ``limit`` tokens."""
     index = first
     while True:
-        sample = encode_sample(tokenizer, problem_at(seed, index, words_share))
+        sample = encode_sample(tokenizer, problem_at(seed, index, mix))
         index += 1
         if len(sample.prompt) + len(sample.answer) <= limit:
             yield sample

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 from tokenizers import Tokenizer
 
 from models.checkpoint import load_weights, save_checkpoint
@@ -21,7 +21,7 @@ from models.text import (
 )
 from models.training import Trainer, TrainingConfig, init_weights
 from models.transformer import Transformer
-from tasks.corpus import problem_at, samples
+from tasks.corpus import GENERATORS, problem_at, samples
 
 
 class TokenizerConfig(BaseModel):
@@ -57,10 +57,19 @@ class TrainTargetConfig(BaseModel):
     init: str | None = None
     """Folder of a checkpoint whose weights to start from."""
     data_seed: int = 1
-    words_share: float = 0.6
+    mix: dict[str, float] = {"words": 0.6, "code": 0.4}
+    """Share of each kind of training text."""
     tokenizer: TokenizerConfig = TokenizerConfig()
     network: NetworkConfig
     training: TrainingConfig
+
+    @field_validator("mix")
+    @classmethod
+    def _known_kinds(cls, mix: dict[str, float]) -> dict[str, float]:
+        unknown = sorted(mix.keys() - GENERATORS.keys())
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is not one of {', '.join(GENERATORS)}")
+        return mix
 
 
 def build_spec(network: NetworkConfig, vocab_size: int) -> TargetSpec:
@@ -83,9 +92,7 @@ def prepare_tokenizer(config: TrainTargetConfig, folder: Path) -> Tokenizer:
             break
     else:
         settings = config.tokenizer
-        problems = (
-            problem_at(config.data_seed, i, config.words_share) for i in range(settings.num_texts)
-        )
+        problems = (problem_at(config.data_seed, i, config.mix) for i in range(settings.num_texts))
         texts = (chat_text(p.prompt) + p.answer for p in problems)
         tokenizer = train_tokenizer(texts, settings.vocab_size, settings.cut)
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +113,7 @@ def train_target(config: TrainTargetConfig, report: Callable[[dict], None]) -> P
     report({"resumed_from": trainer.resume()})
     limit = max(config.training.lengths)
     trainer.run(
-        lambda first: samples(tokenizer, config.data_seed, config.words_share, first, limit),
+        lambda first: samples(tokenizer, config.data_seed, config.mix, first, limit),
         report,
     )
     save_checkpoint(model.to(torch.float32), folder)

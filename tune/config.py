@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from cluster.session import ClusterConfig
 from decoders.options import LOSSLESS_PROPOSERS, OPTIONS_OF, DecodeOptions
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
@@ -20,9 +21,9 @@ class TasksConfig(_Frozen):
     """The held-out problems; live trials use the first ones of those that were recorded."""
 
     names: tuple[str, ...] = ("words", "code")
-    recorded: int = Field(16, ge=1)
+    recorded: int = Field(default=16, ge=1)
     """Problems of each task that are recorded and replayed."""
-    live: int = Field(6, ge=1)
+    live: int = Field(default=6, ge=1)
     """Problems of each task that a live trial decodes."""
     seed: int = 7
     """Of the held-out problems."""
@@ -87,17 +88,17 @@ class SpaceConfig(_Frozen):
 class ReplayConfig(_Frozen):
     """The cheap fidelity: exact forwards from recorded traces, no target."""
 
-    trials: int = Field(32, ge=0)
-    concurrency: int = Field(2, ge=1)
+    trials: int = Field(default=32, ge=0)
+    concurrency: int = Field(default=2, ge=1)
     """Trials that run at a time, each in a process of its own."""
 
 
 class LiveConfig(_Frozen):
     """The dear fidelity: the best few on the target, in interleaved pairs with draft-free."""
 
-    trials: int = Field(3, ge=0)
+    trials: int = Field(default=3, ge=0)
     """Settings besides the baselines."""
-    repeats: int = Field(3, ge=1)
+    repeats: int = Field(default=3, ge=1)
     """Passes over the problems."""
 
 
@@ -106,7 +107,7 @@ class ChampionPolicy(_Frozen):
 
     approximate: bool = False
     """Whether a trial whose certificate is not ``exact`` may win."""
-    max_loss: float | None = Field(None, ge=0, le=1)
+    max_loss: float | None = Field(default=None, ge=0, le=1)
     """How much accuracy such a trial may lose at most, with 95 % confidence."""
 
     @model_validator(mode="after")
@@ -130,10 +131,11 @@ class SweepConfig(_Frozen):
     replay: ReplayConfig = ReplayConfig()
     live: LiveConfig = LiveConfig()
     champion: ChampionPolicy = ChampionPolicy()
-    trial_seconds: float = Field(180.0, gt=0)
+    trial_seconds: float = Field(default=180.0, gt=0)
     """A trial that takes longer fails."""
     seed: int = 0
     """Of the search."""
+    cluster: ClusterConfig = ClusterConfig()
 
     @model_validator(mode="after")
     def _check(self) -> "SweepConfig":

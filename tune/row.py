@@ -1,15 +1,14 @@
 """What one trial found out, as a row that is written once and read by everybody else."""
 
-import json
 import os
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_serializer
 
 from decoders.options import DecodeOptions
 from tasks.intervals import wilson_interval
+from tune.space import option_values
 
 Fidelity = Literal["replay", "live"]
 Certificate = Literal["exact", "differs", "approximate"]
@@ -27,7 +26,8 @@ class Spread(BaseModel):
 
 class TrialRow(BaseModel):
     """One trial of one setting. Ratios are to the setting's own draft-free run (same rule, cap,
-    temperature and seeds) unless they say ``reference``: standard decoding without a cap.
+    temperature and seeds) unless they say ``reference``: standard decoding without a cap. The live
+    ``speed`` of a draft-free run is to the reference too.
 
     ``nfe`` and ``forwards`` are sums over ``n`` problems, counted as contracts.md does (``nfe``
     without prefill). ``seconds`` is what the trial took, ``error`` why it failed.
@@ -50,7 +50,7 @@ class TrialRow(BaseModel):
     accepted_per_round: float | None = None
     drafts_per_round: float | None = None
     drafting_ends: str | None = None
-    """What most often ends drafting: the budget, the mass floor gamma, or the block."""
+    """What most often ends drafting: ``budget``, ``gamma`` (the mass floor), or ``block``."""
     speed: Spread | None = None
     """Tokens/s ratio; over passes when live, without spread when estimated from replay."""
     speed_reference: float | None = None
@@ -62,6 +62,10 @@ class TrialRow(BaseModel):
     """Log-odds margin of the draft-free choice at the first divergence."""
     correct: dict[str, bool] = {}
     """Problem id to whether its reply was right."""
+
+    @field_serializer("options")
+    def _known_options(self, options: DecodeOptions) -> dict[str, Any]:
+        return option_values(options)  # others would be refused when the row is read again
 
     @property
     def done(self) -> bool:
@@ -83,14 +87,6 @@ class TrialRow(BaseModel):
     def accuracy_interval(self) -> tuple[float, float]:
         """Wilson's 95 % interval."""
         return wilson_interval(sum(self.correct.values()), len(self.correct))
-
-
-def trial_key(fidelity: Fidelity, options: DecodeOptions, identity: dict[str, Any]) -> str:
-    """The hash of a trial's resolved configuration. ``identity`` says what else decides its result:
-    digests of target, drafter and problems, repeats."""
-    resolved = {"fidelity": fidelity, "decode": options.model_dump(), **identity}
-    text = json.dumps(resolved, sort_keys=True)
-    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 class TrialRows:

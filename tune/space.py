@@ -1,6 +1,5 @@
 """The search space as Optuna draws from it, and the flat form in which settings are shown."""
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from decoders.options import OPTIONS_OF, DecodeOptions
@@ -29,15 +28,6 @@ def draw_setting(space: SpaceConfig, trial: Draws) -> dict[str, Any]:
     return setting
 
 
-def search_space(space: SpaceConfig) -> Callable[[Draws], None]:
-    """The function that Ray Tune's Optuna search calls for a trial; it keeps what was drawn."""
-
-    def define(trial: Draws) -> None:
-        draw_setting(space, trial)
-
-    return define
-
-
 def knobs_of(options: DecodeOptions) -> dict[str, Any]:
     """The knobs that this setting's method has, with their values."""
     known = OPTIONS_OF[options.method]
@@ -59,3 +49,8 @@ def spell(options: DecodeOptions) -> str:
     if cap is not None:
         parts.append(f"cap={cap:g}")
     return " ".join([method, *parts, f"T={temperature:g}"])
+
+
+def option_values(options: DecodeOptions) -> dict[str, Any]:
+    """All options that the method knows, as a configuration file may give them."""
+    return options.model_dump(include=OPTIONS_OF[options.method])

@@ -2,25 +2,24 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from torch import Tensor
 
-from actors.batching import BatchingEngine, Delta, EngineClosed
+from actors.batching import BatchingEngine, EngineClosed
+from actors.ticket import Delta
 from decoders.engine import Engine
 from decoders.options import DecodeOptions
 from decoders.prompts import PromptRow
 from decoders.proposers.chain import ChainProposer
-from decoders.request import Request, Result
-from models.target import CopyBatch, Target
+from decoders.request import Request
+from tests.actors.streams import LONG, WatchedTarget, alone, collect, ids_of, text_of, until
 from tests.conftest import tiny_model
 from tests.text_target import save_text_target, text_spec
 
-LONG = DecodeOptions(max_new_tokens=100, ignore_stop=True)
 REQUESTS = [
     Request("a", (5, 6, 7), DecodeOptions(max_new_tokens=30, ignore_stop=True)),
     Request("b", tuple(range(20, 39)), DecodeOptions(method="chain", budget=4, max_new_tokens=25)),
@@ -28,19 +27,6 @@ REQUESTS = [
     Request("d", (9,) * 8, DecodeOptions(method="threshold", tau=0.05, max_new_tokens=17)),
     Request("e", (11,), DecodeOptions(max_new_tokens=0)),
 ]
-
-
-class WatchedTarget(Target):
-    """Counts its forwards, and fails those that a test wants to fail."""
-
-    num_forwards = 0
-    fails = False
-
-    def forward(self, batch: CopyBatch) -> Tensor:
-        self.num_forwards += 1
-        if self.fails:
-            raise RuntimeError("out of memory")
-        return super().forward(batch)
 
 
 @pytest.fixture(scope="module")
@@ -58,34 +44,6 @@ def batching(folder: Path, target: WatchedTarget) -> Iterator[BatchingEngine]:
     engine = BatchingEngine(Engine(folder, target, {"chain": ChainProposer()}), max_batch=3)
     yield engine
     engine.close()
-
-
-async def collect(
-    batching: BatchingEngine, request: Request, stop: Sequence[str] = ()
-) -> list[Delta]:
-    return [delta async for delta in batching.stream(request, stop)]
-
-
-def alone(batching: BatchingEngine, request: Request) -> Result:
-    """The request decoded offline, by itself."""
-    with batching.exclusive() as engine:
-        return next(engine.decode([request]))
-
-
-def text_of(deltas: Sequence[Delta]) -> str:
-    return "".join(delta.text for delta in deltas)
-
-
-def ids_of(deltas: Sequence[Delta]) -> tuple[int, ...]:
-    return tuple(token for delta in deltas for token in delta.token_ids)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait (the engine's thread goes on meanwhile), 10 seconds at most."""
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.002)
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: request.id)

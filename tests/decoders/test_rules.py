@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoders.options import DecodeOptions
-from decoders.rules import Step, cap_log_odds, commit_rank, commit_step, standard_step, threshold_step
+from decoders.rules import (
+    Step,
+    cap_log_odds,
+    commit_rank,
+    commit_step,
+    standard_step,
+    threshold_step,
+)
 
 NEVER = -math.inf
 

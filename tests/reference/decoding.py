@@ -47,9 +47,7 @@ def filtered(logits: Sequence[float], options: DecodeOptions) -> list[float]:
     return [scores[v] - total if v in ranked else -math.inf for v in range(len(scores))]
 
 
-def drawn_token(
-    logits: Sequence[float], options: DecodeOptions, seed: int, position: int
-) -> int:
+def drawn_token(logits: Sequence[float], options: DecodeOptions, seed: int, position: int) -> int:
     """The token at one position; ``logits`` have the mask token at -inf."""
     scores = list(logits)
     if options.temperature > 0:
@@ -116,6 +114,4 @@ def naive_decode(
         steps.append(naive_step({p: logits[p].tolist() for p in masked}, options, seed))
         for position, token in steps[-1]:
             tokens[position] = token
-    return NaiveResult(
-        tuple(tokens[first:end]), "stop" if end < limit else "length", tuple(steps)
-    )
+    return NaiveResult(tuple(tokens[first:end]), "stop" if end < limit else "length", tuple(steps))

@@ -42,7 +42,8 @@ def attention(q_THE: Tensor, k_TKE: Tensor, v_TKE: Tensor, mask_TT: Tensor) -> T
     for head in range(heads):
         q, k, v = q_THE[:, head], k_TKE[:, head // group], v_TKE[:, head // group]
         scores = q @ k.T / math.sqrt(q.shape[-1])
-        weights = torch.exp(scores - scores.max()) * mask_TT
+        scores = scores.masked_fill(~mask_TT, -math.inf)
+        weights = torch.exp(scores - scores.amax(-1, keepdim=True))
         outs.append(weights / weights.sum(-1, keepdim=True) @ v)
     return torch.stack(outs, dim=1)
 

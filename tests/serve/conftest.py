@@ -28,7 +28,7 @@ def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def serve_config(text_folder: Path) -> ServeConfig:
     return ServeConfig(
         target=TargetConfig(path=str(text_folder), dtype="float64"),
-        decode=DecodeOptions(method="chain", budget=4, max_new_tokens=40),
+        decode=DecodeOptions(method="chain", budget=4, max_new_tokens=24),
         max_batch=4,
         max_waiting=8,
     )
@@ -53,5 +53,9 @@ def http(service: Service) -> httpx.AsyncClient:
 def client(http: httpx.AsyncClient) -> openai.AsyncOpenAI:
     """OpenAI's client, unchanged."""
     return openai.AsyncOpenAI(
-        base_url="http://test/v1", api_key="none", http_client=http, max_retries=0
+        base_url="http://test/v1",
+        api_key="none",
+        # Typed as the client's own fork of httpx, with the same interface.
+        http_client=http,  # pyright: ignore[reportArgumentType]
+        max_retries=0,
     )

@@ -1,0 +1,104 @@
+"""What the order model reads: the stale distribution and the path as a set, nothing else."""
+
+import itertools
+import math
+from dataclasses import fields, replace
+
+import pytest
+import torch
+
+from drafters.features import (
+    NUM_PATH,
+    NUM_STATIC,
+    TOP_K,
+    StaleTensors,
+    path_features,
+    static_features,
+)
+
+B, L = 3, 6
+
+
+def stale_tensors(cap: float = math.inf) -> StaleTensors:
+    generator = torch.Generator().manual_seed(0)
+    log_probs = torch.log_softmax(3 * torch.randn(B, L, 40, generator=generator), dim=-1)
+    top = log_probs.sort(dim=-1, descending=True).values
+    masked = torch.tensor([[i != 2 for i in range(L)]] * B)
+    odds = top[..., 0] - torch.log1p(-top[..., 0].exp())
+    return StaleTensors(
+        log_probs_BLK=top[..., :TOP_K],
+        entropy_BL=-(top.exp() * top).sum(-1),
+        log_odds_BL=odds,
+        rank_log_odds_BL=odds,
+        was_masked_BL=masked,
+        prompt_tail_BL=torch.tensor([[i == 0 for i in range(L)]] * B),
+        cap_log_odds_B=torch.full((B,), cap),
+    )
+
+
+def test_features_have_the_promised_sizes_and_are_finite() -> None:
+    for cap in (math.inf, 2.0, -math.inf):
+        found = static_features(stale_tensors(cap))
+        assert found.shape == (B, L, NUM_STATIC)
+        assert found.isfinite().all()
+
+
+def test_short_vocabularies_and_certain_rows_are_finite() -> None:
+    stale = stale_tensors()
+    stale.log_probs_BLK[..., 5:] = -math.inf
+    stale.log_probs_BLK[0, 0] = torch.tensor([0.0] + [-math.inf] * (TOP_K - 1))
+    odds = stale.log_odds_BL.clone()
+    odds[0, 0] = math.inf
+    found = static_features(replace(stale, log_odds_BL=odds, rank_log_odds_BL=odds))
+    assert found.isfinite().all()
+
+
+def test_rows_that_were_not_masked_carry_no_distribution() -> None:
+    stale = stale_tensors()
+    loud = stale.log_probs_BLK.clone()
+    loud[:, 2] = 5.0
+    one, other = static_features(stale), static_features(replace(stale, log_probs_BLK=loud))
+    assert torch.equal(one, other)
+
+
+def test_every_input_can_be_seen() -> None:
+    """Changing any one field changes the features of a masked position."""
+    stale = stale_tensors(cap=1.0)
+    base = static_features(stale)
+    for field in fields(StaleTensors):
+        value = getattr(stale, field.name).clone()
+        if value.dtype == torch.bool:
+            value[0, 4] = ~value[0, 4]
+        elif field.name == "cap_log_odds_B":
+            value[0] = math.inf
+        else:
+            value[0, 4] -= 1.5
+        changed = static_features(replace(stale, **{field.name: value}))
+        assert not torch.equal(changed[0], base[0]), field.name
+        assert torch.equal(changed[1:], base[1:]), field.name
+
+
+@pytest.mark.parametrize("cap", [math.inf, 0.5])
+def test_the_rank_column_is_the_commit_order(cap: float) -> None:
+    stale = stale_tensors(cap)
+    rank = static_features(stale)[..., 2 * TOP_K + 5]
+    for row in range(B):
+        odds = stale.rank_log_odds_BL[row].clamp(max=cap).tolist()
+        masked = [i for i in range(L) if stale.was_masked_BL[row, i]]
+        order = sorted(masked, key=lambda i: (-odds[i], i))
+        expected = torch.tensor([order.index(i) / L for i in masked])
+        torch.testing.assert_close(rank[row, masked], expected)
+
+
+def test_a_path_is_a_set_of_fills() -> None:
+    was = torch.tensor([[True, True, False, True, True, False]])
+    for order in itertools.permutations([0, 3, 4]):
+        now = was.clone()
+        for position in order:
+            now[0, position] = False
+        found = path_features(was, now)
+        assert found.shape == (1, L, NUM_PATH)
+        assert found[0, :, 0].tolist() == [1, 0, 0, 1, 1, 0], "filled since the stale state"
+        assert found[0, :, 1].tolist() == [0, 1, 0, 0, 0, 0], "still masked"
+        assert found[0, 0, 2] == pytest.approx(3 / L)
+        assert found[0, 0, 3] == pytest.approx(1 / L)

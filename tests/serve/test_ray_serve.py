@@ -1,0 +1,146 @@
+"""The endpoint on a real local Ray Serve, with OpenAI's client on a real socket."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from cluster.session import Resources
+from models.config import TargetConfig
+from serve.app import open_service, serving
+from serve.config import ServeConfig
+from serve.schema import CompletionRequest
+from serve.service import Service
+from tests.serve.conftest import MODEL
+
+pytestmark = pytest.mark.ray
+
+MESSAGES: Any = [{"role": "user", "content": "hi"}]
+ENDLESS = {"maskahead": {"ignore_stop": True}}
+
+
+@pytest.fixture(scope="module")
+def url(ray_cluster: Resources, serve_config: ServeConfig) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with serving(serve_config, "127.0.0.1", port) as base_url:
+        yield base_url
+
+
+@pytest.fixture
+def remote(url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+
+
+@pytest.fixture
+def becomes_idle(url: str) -> Callable[[], bool]:
+    """Whether the batch empties well before the answers in it could be complete."""
+
+    def wait() -> bool:
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            if httpx.get(url.replace("/v1", "/readyz")).json()["running"] == 0:
+                return True
+        return False
+
+    return wait
+
+
+def test_the_endpoint_answers_as_the_service_in_this_process(
+    remote: openai.OpenAI, client: openai.AsyncOpenAI
+) -> None:
+    fields: dict[str, Any] = {"model": MODEL, "messages": MESSAGES, "temperature": 1, "seed": 5}
+    here = asyncio.run(client.chat.completions.create(**fields))
+    there = remote.chat.completions.create(**fields)
+    streamed = list(remote.chat.completions.create(**fields, stream=True))
+    assert there.choices == here.choices
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in streamed)
+    assert text == here.choices[0].message.content
+    assert there.usage is not None
+    assert here.usage is not None
+    assert there.usage.completion_tokens == here.usage.completion_tokens
+    effort = [(usage.model_extra or {})["maskahead"]["nfe"] for usage in (here.usage, there.usage)]
+    assert effort[0] == effort[1] > 0
+
+
+def test_stop_strings_and_completions_work(remote: openai.OpenAI) -> None:
+    fields: dict[str, Any] = {"model": MODEL, "prompt": "hello", "extra_body": ENDLESS}
+    text = remote.completions.create(**fields).choices[0].text
+    cut = remote.completions.create(**fields, stop=text[5:9]).choices[0]
+    assert (cut.text, cut.finish_reason) == (text[: text.index(text[5:9])], "stop")
+
+
+def test_bad_requests_raise_the_clients_own_errors(remote: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as bad:
+        remote.completions.create(model=MODEL, prompt="a", frequency_penalty=1)
+    assert bad.value.param == "frequency_penalty"
+    with pytest.raises(openai.NotFoundError) as unknown:
+        remote.completions.create(model="gpt", prompt="a")
+    assert unknown.value.code == "model_not_found"
+    with pytest.raises(openai.NotFoundError):
+        remote.embeddings.create(model=MODEL, input="a")
+
+
+def test_a_client_that_leaves_a_stream_stops_its_forwards(
+    remote: openai.OpenAI, becomes_idle: Callable[[], bool]
+) -> None:
+    stream = remote.completions.create(
+        model=MODEL, prompt="hello", max_tokens=500, stream=True, extra_body=ENDLESS, n=4
+    )
+    next(iter(stream))
+    stream.close()
+    assert becomes_idle()
+
+
+def test_a_client_that_gives_up_waiting_stops_its_forwards(
+    remote: openai.OpenAI, becomes_idle: Callable[[], bool]
+) -> None:
+    with pytest.raises(openai.APITimeoutError):
+        remote.with_options(timeout=0.5).completions.create(
+            model=MODEL, prompt="hello", max_tokens=500, extra_body=ENDLESS, n=4
+        )
+    assert becomes_idle()
+
+
+def test_a_group_of_two_ranks_serves_the_same_answers(
+    ray_cluster: Resources, serve_config: ServeConfig, service: Service
+) -> None:
+    two = TargetConfig(path=serve_config.target.path, dtype="float64", tp=2)
+    config = serve_config.model_copy(update={"target": two})
+    grouped = open_service(config)
+
+    async def text(of: Service) -> str:
+        body = {"model": MODEL, "prompt": "hello", "temperature": 1, "seed": 3}
+        job = of.completion_job(CompletionRequest.model_validate(body))
+        return "".join([delta.text async for _, delta in of.run(job)])
+
+    async def run() -> tuple[str, str, dict[str, Any]]:
+        return await text(grouped), await text(service), await grouped.backend.facts()
+
+    try:
+        with_two, with_one, facts = asyncio.run(run())
+    finally:
+        grouped.backend.close()
+    assert with_two == with_one
+    assert facts == {"running": 0, "waiting": 0}
+
+
+def test_gpus_and_ports_that_are_not_there_are_refused(url: str, serve_config: ServeConfig) -> None:
+    on_gpu = TargetConfig(path=serve_config.target.path, device="cuda")
+    with (
+        pytest.raises(ValueError, match="0 GPUs"),
+        serving(ServeConfig(target=on_gpu), "127.0.0.1", 0),
+    ):
+        pass
+    taken = int(url.split(":")[2].split("/")[0])
+    with (
+        pytest.raises(ValueError, match=f"port {taken}"),
+        serving(serve_config, "127.0.0.1", taken),
+    ):
+        pass

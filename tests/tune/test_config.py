@@ -1,0 +1,97 @@
+"""Sweep configurations: what they refuse, and that every drawn setting is a valid one."""
+
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.configuration import load_config
+from decoders.options import OPTIONS_OF, DecodeOptions
+from tune.config import SpaceConfig, SweepConfig
+from tune.space import INACTIVE, KNOBS, draw_setting, flat_knobs, knobs_of, option_values, spell
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def unique(values: st.SearchStrategy[float]) -> st.SearchStrategy[tuple[float, ...]]:
+    return st.lists(values, min_size=1, max_size=3, unique=True).map(tuple)
+
+
+@st.composite
+def spaces(draw: st.DrawFn) -> dict[str, Any]:
+    shares = st.floats(0, 1, exclude_max=True)
+    least = draw(st.integers(0, 32))
+    return {
+        "methods": draw(st.sampled_from([("chain",), ("order",), ("chain", "order")])),
+        "budget": {"least": least, "most": draw(st.integers(least, 32))},
+        "gamma": draw(unique(shares)),
+        "hedge": draw(unique(shares)),
+        "cap": draw(unique(shares)),
+        "temperature": draw(unique(st.floats(0, 2))),
+    }
+
+
+@settings(deadline=None, max_examples=60)
+@given(spaces(), st.integers(0, 1000))
+def test_every_drawn_setting_is_valid_for_its_method(space: dict[str, Any], seed: int) -> None:
+    config = SweepConfig(space=SpaceConfig.model_validate(space), decode={"top_k": 5, "cap": 0.7})
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
+    drawn = draw_setting(config.space, study.ask())
+    assert drawn.keys() <= OPTIONS_OF[drawn["method"]]
+    options = config.options(**drawn)
+    assert {name: getattr(options, name) for name in drawn} == drawn
+    assert DecodeOptions.model_validate(option_values(options)) == options
+    assert config.options(**knobs_of(options)) == options
+    assert tuple(flat_knobs(options)) == KNOBS
+    assert (options.cap, options.temperature) in config.rules
+    assert options.draft_free() == config.draft_free(options.cap, options.temperature)
+
+
+def test_knobs_that_a_method_lacks_are_marked() -> None:
+    flat = flat_knobs(DecodeOptions(method="chain", budget=4))
+    assert flat["gamma"] == flat["hedge"] == INACTIVE
+    assert flat["budget"] == 4
+
+
+def test_names_are_short_and_tell_settings_apart() -> None:
+    options = DecodeOptions(method="order", budget=8, gamma=0.01, cap=0.9)
+    assert spell(options) == "order budget=8 gamma=0.01 hedge=0.6 cap=0.9 T=0"
+    assert spell(DecodeOptions()) == "standard cap=1 T=0"
+
+
+def test_the_reference_rule_is_recorded_even_if_the_space_leaves_it_out() -> None:
+    config = SweepConfig(space=SpaceConfig(cap=(0.9,)), decode={"temperature": 0.5})
+    assert config.rules == ((1.0, 0.5), (0.9, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"decode": {"method": "chain"}}, r"decode\.method is not shared"),
+        ({"decode": {"budgett": 3}}, r"decode\.budgett is not shared .*valid: .*budget"),
+        ({"decode": {"max_new_tokens": -1}}, "max_new_tokens"),
+        ({"space": {"methods": ["threshold"]}}, r"space\.methods 'threshold'.*chain, order"),
+        ({"space": {"cap": []}}, r"space\.cap \[\]"),
+        ({"space": {"budget": {"least": 9, "most": 8}}}, r"9\.\.8"),
+        ({"space": {"budgets": 3}}, r"space\.budgets: unknown key; valid: budget"),
+        ({"tasks": {"names": ["sums"]}}, r"'sums'.*code, words"),
+        ({"tasks": {"live": 9, "recorded": 8}}, r"tasks\.live 9"),
+        ({"objectives": []}, "objectives"),
+    ],
+)
+def test_bad_configurations_are_refused_by_name(values: dict[str, Any], message: str) -> None:
+    from cluster.configuration import validate
+
+    with pytest.raises(ValueError, match=message):
+        validate(SweepConfig, values)
+
+
+def test_the_shipped_configuration_is_valid() -> None:
+    file = Path(__file__).parents[2] / "configs" / "sweep.yaml"
+    config = load_config(SweepConfig, file)
+    assert config.target.path == "sdar-tiny"
+    assert config.space.budget.least == 0
+    assert config.space.budget.most == 32

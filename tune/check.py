@@ -1,0 +1,54 @@
+"""A sweep's configuration against what is really there, before anything is started."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from actors.loading import absolute_paths, check_target
+from cluster.tracking import tracking_uri
+from drafters.bundle import find_order_model
+from models.checkpoint import find_checkpoint, read_spec
+from models.spec import TargetSpec
+from models.text import TextCodec
+from tune.config import SweepConfig
+from tune.problems import ProblemSet, heldout
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A configuration that can run; its paths are absolute, for processes elsewhere."""
+
+    config: SweepConfig
+    folder: Path
+    """Of the target."""
+    spec: TargetSpec
+    problems: ProblemSet
+    uri: str
+    """Of the tracking store."""
+
+    def codec(self) -> TextCodec:
+        """The target's tokenizer."""
+        return TextCodec(self.folder)
+
+
+def check(config: SweepConfig, runs: Path) -> Checked:
+    """Raise ``ValueError`` for a target, drafter or tracking store that cannot be used."""
+    uri = tracking_uri(runs)
+    check_target(config.target)
+    target, drafter = absolute_paths(config.target, config.drafter)
+    folder = find_checkpoint(target.path)
+    if not (folder / "tokenizer.json").exists():
+        raise ValueError(
+            f"target.path {config.target.path!r} has no tokenizer.json; the tasks of a sweep are "
+            "texts"
+        )
+    if "order" in config.space.methods:
+        found = find_order_model(drafter.path, folder)
+        if not (found / "config.json").exists():
+            raise ValueError(
+                f"space.methods: order needs an order model, and neither drafter.path nor {folder} "
+                f"nor {found} holds one; train one, or leave order out"
+            )
+    absolute = config.model_copy(update={"target": target, "drafter": drafter})
+    return Checked(
+        absolute, folder, read_spec(folder), heldout(config.tasks, config.tasks.recorded), uri
+    )

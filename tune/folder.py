@@ -1,0 +1,103 @@
+"""The folder of one sweep, ``runs/NAME``: its configuration, what is finished, its results."""
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+from tune.config import SweepConfig
+from tune.cost import CostCurve
+from tune.row import TrialRows, write_whole
+
+CONFIG, COST, REPLAYED, FINISHED = "config.json", "cost.json", "replay.done", "sweep.done"
+
+
+class SweepFolder:
+    """Paths, and the few facts that a resumed sweep must know."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def rows(self) -> TrialRows:
+        return TrialRows(self.path / "trials")
+
+    @property
+    def sweep_id(self) -> str:
+        """What the tracked runs of this folder carry; a new folder of the same name has another."""
+        return str(self._config()["sweep_id"])
+
+    def _config(self) -> dict[str, Any]:
+        return json.loads((self.path / CONFIG).read_text())
+
+    def cost(self) -> CostCurve | None:
+        """The measured curve: one sweep compares all settings by the same one."""
+        path = self.path / COST
+        return CostCurve.model_validate_json(path.read_text()) if path.exists() else None
+
+    def keep_cost(self, cost: CostCurve) -> CostCurve:
+        write_whole(self.path / COST, cost.model_dump_json(indent=1) + "\n")
+        return cost
+
+    def mark(self, stage: str) -> None:
+        """Remember that a stage is complete."""
+        write_whole(self.path / stage, "")
+
+    def passed(self, stage: str) -> bool:
+        return (self.path / stage).exists()
+
+    def write(self, name: str, text: str) -> None:
+        """A result file, replaced at once."""
+        write_whole(self.path / name, text)
+
+
+def open_folder(runs: Path, name: str | None, resume: bool, config: SweepConfig) -> SweepFolder:
+    """A new sweep's folder, or that of the one to go on with.
+
+    Raises ``ValueError`` for a name that is taken or is no folder name, for nothing to resume, and
+    for a sweep of another configuration.
+    """
+    if name is not None and (not name or Path(name).name != name or name.startswith(".")):
+        raise ValueError(f"--name {name!r} must be a plain folder name")
+    if resume:
+        folder = SweepFolder(runs / name if name else _latest_unfinished(runs))
+        _check_same(folder, config)
+        return folder
+    path = runs / (name or _next_number(runs))
+    if path.exists():
+        raise ValueError(
+            f"--name {name!r}: {path} exists; add --resume to go on with it, or choose another"
+        )
+    path.mkdir(parents=True)
+    folder = SweepFolder(path)
+    content = {"sweep_id": uuid.uuid4().hex, "config": config.model_dump(mode="json")}
+    folder.write(CONFIG, json.dumps(content, indent=2) + "\n")
+    return folder
+
+
+def _next_number(runs: Path) -> str:
+    taken = [int(path.name) for path in runs.glob("*") if path.name.isdigit()]
+    return str(max(taken, default=0) + 1)
+
+
+def _latest_unfinished(runs: Path) -> Path:
+    open_sweeps = [p.parent for p in runs.glob(f"*/{CONFIG}") if not (p.parent / FINISHED).exists()]
+    if not open_sweeps:
+        raise ValueError(f"--resume: {runs} holds no unfinished sweep; name one with --name")
+    return max(open_sweeps, key=lambda path: (path / CONFIG).stat().st_mtime_ns)
+
+
+def _check_same(folder: SweepFolder, config: SweepConfig) -> None:
+    if not (folder.path / CONFIG).exists():
+        raise ValueError(f"--resume: {folder.path} holds no sweep ({CONFIG} is missing)")
+    old, new = folder._config()["config"], config.model_dump(mode="json")
+    for key in old.keys() | new.keys():
+        if key != "cluster" and old.get(key) != new.get(key):
+            raise ValueError(
+                f"--resume: {folder.path} is a sweep with {key} {old.get(key)}, not "
+                f"{new.get(key)}; give the same configuration, or start another sweep"
+            )

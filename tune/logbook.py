@@ -1,0 +1,85 @@
+"""What a sweep writes to MLflow: one parent, one child a trial, all from the driver."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cluster.tracking import ChildRun, DataSource, Tracking
+from tune.row import TrialRow
+from tune.space import flat_knobs, spell
+
+METRICS = (
+    "n",
+    "nfe",
+    "forwards",
+    "nfe_factor",
+    "nfe_factor_reference",
+    "tokens_per_forward",
+    "accepted_per_round",
+    "drafts_per_round",
+    "speed_reference",
+    "tokens_per_second",
+    "accuracy",
+    "num_different",
+    "margin",
+    "seconds",
+)
+
+
+class Logbook:
+    """The runs of one sweep; a trial is logged once, whatever was killed in between."""
+
+    def __init__(self, tracking: Tracking, sweep_id: str, name: str, data: DataSource) -> None:
+        self.tracking = tracking
+        self.data = data
+        self.parent = tracking.parent(sweep_id, name)
+        self.children = tracking.children(self.parent)
+
+    def describe(self, space: Mapping[str, Any], tags: Mapping[str, str]) -> None:
+        """The parent's parameters (the search space) and tags."""
+        params = {f"space.{name}": json.dumps(value) for name, value in space.items()}
+        self.tracking.log(self.parent, params, {}, tags, self.data)
+
+    def log(self, row: TrialRow) -> None:
+        """The child run of a finished trial."""
+        run_id, status = self.children.get(row.key, (None, ""))
+        if status in ("FINISHED", "FAILED"):
+            return
+        child = child_of(row)
+        run_id = self.tracking.log_child(self.parent, child, self.data, run_id)
+        self.children[row.key] = (run_id, child.outcome)
+
+    def run_of(self, row: TrialRow) -> str:
+        """The child run of a row that was logged."""
+        return self.children[row.key][0]
+
+    def log_files(self, files: list[Path]) -> None:
+        """Artifacts of the parent."""
+        self.tracking.log_files(self.parent, [file for file in files if file.exists()])
+
+
+def child_of(row: TrialRow) -> ChildRun:
+    """A row as a run."""
+    metrics = {name: getattr(row, name) for name in METRICS}
+    if row.speed is not None:
+        metrics |= {"speed": row.speed.median, "speed_q25": row.speed.q25}
+        metrics["speed_q75"] = row.speed.q75
+    if row.correct:
+        metrics["accuracy_low"], metrics["accuracy_high"] = row.accuracy_interval
+    tags = {
+        "fidelity": row.fidelity,
+        "baseline": str(row.is_baseline).lower(),
+        "certificate": row.certificate or "none",
+        "drafting_ends": row.drafting_ends or "none",
+    }
+    if row.error:
+        tags["error"] = row.error[:5000]
+    return ChildRun(
+        trial_id=row.key,
+        name=f"{row.fidelity}: {spell(row.options)}",
+        params={"fidelity": row.fidelity} | flat_knobs(row.options),
+        metrics={name: float(value) for name, value in metrics.items() if value is not None},
+        tags=tags,
+        outcome="FINISHED" if row.done else "FAILED",
+    )

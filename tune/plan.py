@@ -1,0 +1,68 @@
+"""What a sweep will run, and about how long that takes: for ``--dry-run`` and for the time left."""
+
+from dataclasses import dataclass
+
+from models.spec import TargetSpec
+from tune.config import SweepConfig
+from tune.recording import PART
+
+START_SECONDS = 25.0
+"""Ray, the target's process, the tracking store."""
+COST_SECONDS = 15.0
+TRIALS_SECONDS = 8.0
+"""Starting the processes of one fidelity's trials."""
+REPLAY_SECONDS = 0.15
+"""One setting on one problem, in one process."""
+SPEED_UP = 2.0
+"""How much faster than draft-free a setting that is tried live may be."""
+FLOPS = 25e9
+"""What a core multiplies and adds in a second, when a device is not a GPU."""
+GPU_FORWARD_SECONDS = 0.01
+FORWARD_OVERHEAD = 0.004
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of a sweep: how many things it does, and their seconds in all."""
+
+    name: str
+    total: int
+    seconds: float
+
+
+def plan(config: SweepConfig, spec: TargetSpec) -> list[Stage]:
+    """The stages in their order, with rough seconds: nothing is measured yet."""
+    one = forward_seconds(config, spec)
+    answer = 0.6 * int(config.options().max_new_tokens) * one
+    problems = len(config.tasks.names) * config.tasks.recorded
+    live = len(config.tasks.names) * config.tasks.live
+    parts = -(-problems // PART)
+    recording = len(config.rules) * parts * answer * PART * 0.6
+    replays = config.replay.trials
+    replay = TRIALS_SECONDS + REPLAY_SECONDS * replays * problems / config.replay.concurrency
+    rules = min(len(config.rules), 1 + config.live.trials)
+    runs = 1 + 2 * (rules - 1) + config.live.trials * (1 + 1 / SPEED_UP)
+    return [
+        Stage("start", 1, START_SECONDS),
+        Stage("record", len(config.rules) * problems, recording),
+        Stage("cost", 1, COST_SECONDS),
+        Stage("replay", replays, replay if replays else 0.0),
+        Stage(
+            "live",
+            rules + config.live.trials,
+            TRIALS_SECONDS + runs * live * answer * (config.live.repeats + 0.1),
+        ),
+    ]
+
+
+def forward_seconds(config: SweepConfig, spec: TargetSpec) -> float:
+    """A forward of one copy, roughly."""
+    if config.target.device != "cpu":
+        return GPU_FORWARD_SECONDS
+    return FORWARD_OVERHEAD + 2 * spec.num_parameters * spec.block_size / FLOPS
+
+
+def spell_seconds(seconds: float) -> str:
+    """As in ``2 min 5 s``."""
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

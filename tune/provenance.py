@@ -1,0 +1,57 @@
+"""Where results come from: code, versions, machine, and digests of everything that was read."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from actors.target_group import TargetGroup
+from benchmarks.machine import machine, versions
+from drafters.bundle import find_order_model
+from models.checkpoint import digest, find_checkpoint
+from tune.config import SweepConfig
+from tune.problems import ProblemSet
+
+
+def identity(config: SweepConfig, problems: ProblemSet) -> dict[str, Any]:
+    """What decides trial results beside the options."""
+    folder = find_checkpoint(config.target.path)
+    target = config.target
+    found: dict[str, Any] = {
+        "target": digest(folder),
+        "dtype": target.dtype,
+        "device": target.device,
+        "tp": target.tp,
+        "problems": problems.digest,
+        "drafter": None,
+    }
+    if "order" in config.space.methods:
+        found["drafter"] = digest(find_order_model(config.drafter.path, folder))
+    return found
+
+
+def git_commit() -> str:
+    """The commit of the running code, with ``-dirty`` when files were changed; else ``unknown``."""
+    here = Path(__file__).parent
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return done.stdout.strip() or "unknown"
+
+
+def provenance(
+    identity: dict[str, Any], group: TargetGroup, cluster: str, command: str
+) -> dict[str, Any]:
+    """Everything that a reader needs to judge or repeat the numbers."""
+    facts = group.facts()
+    kept = ("device", "dtype", "tp", "target", "peak_memory_bytes")
+    return {
+        "command": command,
+        "git_commit": git_commit(),
+        "versions": versions(),
+        "machine": machine(),
+        "cluster": cluster,
+        "digests": identity,
+        "target": {name: facts.get(name) for name in kept},
+    }

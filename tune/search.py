@@ -1,0 +1,113 @@
+"""Running trials with Ray Tune: the search over replayed settings, and the list of live ones."""
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # the new one shows a banner in any case
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # a sweep ends by KeyboardInterrupt
+
+import optuna
+from ray import tune
+from ray.tune.search.optuna import OptunaSearch
+
+from decoders.options import DecodeOptions
+from tune.row import Fidelity, TrialRow
+from tune.space import draw_setting, knobs_of
+from tune.trial import LiveTrial, ReplayTrial, RowTrial, TrialJob, failed_row, setting_of
+
+OnRow = Callable[[TrialRow], None]
+
+TRIAL_CPUS = 0.01
+"""Trials are bounded by their concurrency; Ray refuses one that needs nothing."""
+
+
+class RowCallback(tune.Callback):
+    """Hands every finished trial's row to ``on_row``, in the driver, a failed one's too."""
+
+    def __init__(self, job: TrialJob, fidelity: Fidelity, on_row: OnRow) -> None:
+        self.job = job
+        self.fidelity: Fidelity = fidelity
+        self.on_row = on_row
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Tune writes down its callbacks so as to restore them; a sweep resumes from its own rows.
+        return RowCallback, (self.job, self.fidelity, _ignore)
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._hand_over(trial, "it ended without a result")
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        error = trial.get_pickled_error() or trial.get_error() or "its process ended"
+        self._hand_over(trial, str(error).strip().splitlines()[-1])
+
+    def _hand_over(self, trial: Any, reason: str) -> None:
+        options = self.job.config.options(**setting_of(trial.config))
+        key = self.job.key(self.fidelity, options)
+        row = self.job.rows.find(key)
+        if row is None:
+            row = self.job.rows.write(failed_row(key, self.fidelity, options, reason))
+        self.on_row(row)
+
+
+def _ignore(row: TrialRow) -> None:
+    """Where rows go when nobody listens."""
+
+
+def search_replays(job: TrialJob, finished: Sequence[TrialRow], on_row: OnRow) -> None:
+    """Let Optuna choose ``replay.trials`` settings; those of ``finished`` rows come first, answered
+    from disk, so that a resumed search knows what the first one had found out."""
+    config = job.config
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    search = OptunaSearch(
+        space=partial(draw_setting, config.space),
+        metric=list(config.objectives),
+        mode=["max"] * len(config.objectives),
+        sampler=optuna.samplers.TPESampler(seed=config.seed),
+        points_to_evaluate=[knobs_of(row.options) for row in finished],
+    )
+    settings = tune.TuneConfig(
+        search_alg=search,
+        num_samples=max(config.replay.trials, len(finished)),
+        max_concurrent_trials=config.replay.concurrency,
+        reuse_actors=True,
+    )
+    _fit(ReplayTrial, job, {}, settings, RowCallback(job, "replay", on_row))
+
+
+def run_live(job: TrialJob, settings: Sequence[DecodeOptions], on_row: OnRow) -> None:
+    """Run settings on the target group, one after the other, in this order."""
+    space = {"setting": tune.grid_search([knobs_of(options) for options in settings])}
+    chosen = tune.TuneConfig(max_concurrent_trials=1, reuse_actors=True)
+    _fit(LiveTrial, job, space, chosen, RowCallback(job, "live", on_row))
+
+
+def _fit(
+    trainable: type[RowTrial],
+    job: TrialJob,
+    space: dict[str, Any],
+    settings: tune.TuneConfig,
+    callback: RowCallback,
+) -> None:
+    """Run all trials; their rows are on disk afterwards, so what Tune keeps is thrown away."""
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failed trials have rows
+    placed = tune.with_resources(tune.with_parameters(trainable, job=job), {"cpu": TRIAL_CPUS})
+    with tempfile.TemporaryDirectory(prefix="maskahead-tune-") as folder:
+        tuner = tune.Tuner(
+            placed,
+            param_space=space,
+            tune_config=settings,
+            run_config=tune.RunConfig(
+                name=callback.fidelity,
+                storage_path=str(Path(folder).resolve()),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                verbose=0,
+                callbacks=[callback],
+            ),
+        )
+        tuner.fit()

@@ -1,0 +1,160 @@
+"""The stages of a sweep on an open cluster: record, measure costs, replay, live."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from actors.target_group import TargetGroup
+from decoders.options import DecodeOptions
+from decoders.trace_store import TraceStore
+from tune.champion import best_replayed, choose_live
+from tune.check import Checked
+from tune.cost import CostCurve, measure_cost
+from tune.folder import REPLAYED, SweepFolder
+from tune.logbook import Logbook
+from tune.progress import SweepProgress
+from tune.recording import record_missing, trace_folder, trace_manifest
+from tune.replaying import replay_row
+from tune.results import Results
+from tune.row import TrialRow
+from tune.search import run_live, search_replays
+from tune.space import spell
+from tune.trial import Rule, TrialJob
+
+
+@dataclass(frozen=True)
+class Running:
+    """A sweep under way, and where its rows go."""
+
+    checked: Checked
+    identity: Mapping[str, Any]
+    folder: SweepFolder
+    group: TargetGroup
+    results: Results
+    logbook: Logbook
+    progress: SweepProgress
+
+    def take(self, row: TrialRow) -> None:
+        """A finished trial: into the tables, the store and the display."""
+        self.results.add(row)
+        self.logbook.log(row)
+        best = self.results.champion or best_replayed(list(self.results.rows.values()))
+        if best is not None:
+            self.progress.found_best(f"{spell(best.options)} x{best.speed_reference:.2f}")
+        told = f"x{row.speed_reference:.2f}" if row.done else f"FAILED {row.error}"
+        self.progress.advance(f"{spell(row.options)} {told}")
+
+
+def run_stages(running: Running, traces_root: Path) -> None:
+    """All stages; each leaves out what an earlier run of this sweep has finished."""
+    traces = record_rules(running, traces_root)
+    job = TrialJob(
+        config=running.checked.config,
+        rows_folder=running.folder.rows.folder,
+        identity=running.identity,
+        traces=traces,
+        cost=find_cost(running),
+        group=running.group.name,
+    )
+    replay_baselines(running, job)
+    replay_settings(running, job)
+    try_live(running, job)
+
+
+def record_rules(running: Running, root: Path) -> dict[Rule, Path]:
+    """Draft-free traces of every (cap, temperature); returns their folders."""
+    checked, progress = running.checked, running.progress
+    config, problems = checked.config, checked.problems
+    progress.begin("record")
+    folders: dict[Rule, Path] = {}
+    for rule in config.rules:
+        options = config.draft_free(*rule)
+        manifest = trace_manifest(
+            config.target.path,
+            running.identity["target"],
+            config.target.dtype,
+            checked.spec,
+            problems.digest,
+            options,
+        )
+        store = TraceStore.create(trace_folder(root, manifest), manifest)
+        text = spell(options)
+        record_missing(
+            running.group, store, problems, options, lambda n, t=text: progress.advance(t, n)
+        )
+        folders[rule] = store.folder
+    return folders
+
+
+def find_cost(running: Running) -> CostCurve:
+    """The sweep's cost curve, measured the first time."""
+    running.progress.begin("cost")
+    cost = running.folder.cost()
+    if cost is None:
+        config = running.checked.config
+        prompt = running.checked.problems.rows[0]
+        cost = running.folder.keep_cost(
+            measure_cost(running.group, prompt, config.reference, config.space.methods)
+        )
+    running.progress.advance("seconds a forward")
+    return cost
+
+
+def replay_baselines(running: Running, job: TrialJob) -> None:
+    """The draft-free rows of all rules, with the accuracy of the recorded replies."""
+    codec = running.checked.codec()
+    running.progress.begin("replay")
+    reference: TrialRow | None = None
+    for rule in job.config.rules:
+        options = job.config.draft_free(*rule)
+        key = job.key("replay", options)
+        row = job.rows.find(key)
+        if row is None:
+            traces = {t.request.id: t for t in TraceStore(job.traces[rule]).load()}
+            ordered = [traces[p.id] for p in running.checked.problems.problems]
+            replies = [codec.decode(trace.token_ids) for trace in ordered]
+            correct = running.checked.problems.score(replies)
+            row = replay_row(key, options, ordered, None, job.cost, correct, reference)
+            job.rows.write(row)
+        reference = reference or row
+        running.take(row)
+
+
+def replay_settings(running: Running, job: TrialJob) -> None:
+    """The search over the whole space, without the target."""
+    known = [row for row in job.rows.all() if row.fidelity == "replay" and row.options.drafts]
+    running.progress.begin("replay", max(job.config.replay.trials, len(known)))
+    if running.folder.passed(REPLAYED) or job.config.replay.trials == 0:
+        for row in known:
+            running.take(row)
+        return
+    search_replays(job, known, running.take)
+    running.folder.mark(REPLAYED)
+
+
+def try_live(running: Running, job: TrialJob) -> None:
+    """The reference, the baselines of the chosen settings' rules, and these settings."""
+    config = job.config
+    recorded = running.results.rows[job.key("replay", config.reference)]
+    rows = list(running.results.rows.values())
+    chosen = [row.options for row in choose_live(rows, recorded, config.live.trials)]
+    settings = live_settings(config.reference, chosen, job)
+    running.progress.begin("live", len(settings))
+    missing = []
+    for options in settings:
+        row = job.rows.find(job.key("live", options))
+        if row is None:
+            missing.append(options)
+        else:
+            running.take(row)
+    if missing:
+        run_live(job, missing, running.take)
+
+
+def live_settings(
+    reference: DecodeOptions, chosen: list[DecodeOptions], job: TrialJob
+) -> list[DecodeOptions]:
+    """Baselines first, since the trials behind them are compared with their rows."""
+    rules = dict.fromkeys((o.cap, o.temperature) for o in (reference, *chosen))
+    return [*(job.config.draft_free(*rule) for rule in rules), *chosen]

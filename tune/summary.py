@@ -1,0 +1,68 @@
+"""What a sweep prints: its plan (``--dry-run``), and at the end the leaderboard and what to do
+next; on stdout."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from tune.config import SweepConfig
+from tune.leaderboard import COLUMNS, cells_of, ranked
+from tune.plan import Stage, spell_seconds
+from tune.row import TrialRow
+from tune.space import spell
+
+SHOWN = ("setting", "NFE", "NFE factor", "tokens/s", "speed-up", "certificate", "accuracy", "95 %")
+PLAIN_WIDTH = 120
+"""Columns where the output is no terminal."""
+
+
+def open_console() -> Console:
+    """Stdout; its tables do not fold when they go to a file."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
+
+
+def print_plan(config: SweepConfig, stages: Sequence[Stage], console: Console) -> None:
+    """The stages and about how long each takes."""
+    table = Table("stage", "how many", "about", title="Would run", title_justify="left", box=SIMPLE)
+    for stage in stages:
+        table.add_row(stage.name, str(stage.total), spell_seconds(stage.seconds))
+    console.print(table)
+    rules = ", ".join(f"cap={cap:g} T={t:g}" for cap, t in config.rules)
+    total = spell_seconds(sum(stage.seconds for stage in stages))
+    console.print(f"target {config.target.path}; rules: {rules}; about {total} in all")
+
+
+def print_outcome(
+    rows: Sequence[TrialRow],
+    champion: TrialRow | None,
+    folder: Path,
+    tracking_uri: str,
+    console: Console,
+) -> None:
+    """Leaderboard, champion, where everything is, and the two next commands."""
+    table = Table(title="Leaderboard", title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column(SHOWN[0])
+    for name in SHOWN[1:]:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in ranked(rows, "live"):
+        cells = dict(zip(COLUMNS, cells_of(row), strict=True))
+        mark = "* " if champion and row.key == champion.key else ""
+        table.add_row(mark + cells["setting"], *(cells[name] for name in SHOWN[1:]))
+    console.print(table)
+    for row in rows:
+        if not row.done:
+            console.print(f"FAILED {row.fidelity}: {spell(row.options)}: {row.error}", markup=False)
+    if champion is None:
+        console.print("No champion: no live trial is exact and as accurate as standard decoding.")
+    else:
+        console.print(f"Best: {spell(champion.options)} ({champion.certificate})", soft_wrap=True)
+        console.print(f"      {folder / 'best.yaml'}", soft_wrap=True)
+    console.print(f"Store: {tracking_uri}", soft_wrap=True)
+    if champion is not None:
+        console.print("Next:")
+        console.print(f"  maskahead serve --config {folder / 'best.yaml'}", soft_wrap=True)
+        console.print("  maskahead ui", soft_wrap=True)

@@ -1,0 +1,132 @@
+"""``maskahead sweep``: record, replay, run the best live, rank, report, register the champion."""
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from actors.target_group import TargetGroup
+from cluster.session import Resources, session
+from cluster.tracking import DataSource, Outcome, Tracking
+from tune.check import Checked, check
+from tune.config import SweepConfig
+from tune.folder import FINISHED, SweepFolder, open_folder
+from tune.keys import trial_key
+from tune.logbook import Logbook
+from tune.plan import plan
+from tune.progress import SweepProgress
+from tune.provenance import identity, provenance
+from tune.results import Results
+from tune.row import TrialRow
+from tune.space import spell
+from tune.stages import Running, run_stages
+from tune.summary import open_console, print_outcome, print_plan
+
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True)
+class SweepOutcome:
+    """What a sweep found, and where it lies; a dry run finds nothing."""
+
+    folder: Path | None
+    rows: tuple[TrialRow, ...] = ()
+    champion: TrialRow | None = None
+    tracking_uri: str = ""
+
+
+def run_sweep(
+    config: SweepConfig, name: str | None, resume: bool, dry_run: bool, command: str
+) -> SweepOutcome:
+    """Run a sweep into ``runs/NAME`` and print what it found; a dry run only tells the plan.
+
+    Raises ``ValueError`` for bad input, before anything is started.
+    """
+    runs, console = RUNS.resolve(), open_console()
+    checked = check(config, runs)
+    stages = plan(checked.config, checked.spec)
+    if dry_run:
+        print_plan(config, stages, console)
+        return SweepOutcome(None)
+    folder = open_folder(runs, name, resume, config)
+    with SweepProgress(stages) as progress:
+        progress.begin("start")
+        with opened(checked, runs) as (tracking, resources, group):
+            results = sweep(checked, folder, tracking, resources, group, progress, command)
+    rows, champion = tuple(results.rows.values()), results.champion
+    print_outcome(rows, champion, folder.path, tracking.uri, console)
+    return SweepOutcome(folder.path, rows, champion, tracking.uri)
+
+
+@contextmanager
+def opened(checked: Checked, runs: Path) -> Iterator[tuple[Tracking, Resources, TargetGroup]]:
+    """The tracking store (made beside Ray's start, by this process alone), the cluster, and the
+    one target that all trials share."""
+    config = checked.config
+    with ThreadPoolExecutor(1) as pool:
+        tracking = pool.submit(Tracking, checked.uri, runs / "artifacts")
+        with (
+            session(config.cluster) as resources,
+            TargetGroup.start(config.target, config.drafter, config.space.methods) as group,
+        ):
+            yield tracking.result(), resources, group
+
+
+def sweep(
+    checked: Checked,
+    folder: SweepFolder,
+    tracking: Tracking,
+    resources: Resources,
+    group: TargetGroup,
+    progress: SweepProgress,
+    command: str,
+) -> Results:
+    """All stages under one parent run, which ends as the sweep does."""
+    config, found = checked.config, identity(checked.config, checked.problems)
+    reference_key = trial_key(config, found, "live", config.reference)
+    results = Results(folder, config, reference_key)
+    results.facts = provenance(found, group, str(resources), command)
+    data = DataSource("heldout", checked.problems.digest, json.dumps(config.tasks.model_dump()))
+    logbook = Logbook(tracking, folder.sweep_id, folder.name, data)
+    logbook.describe(config.space.model_dump(mode="json"), flat_tags(results.facts))
+    running = Running(checked, found, folder, group, results, logbook, progress)
+    outcome: Outcome = "FAILED"
+    try:
+        run_stages(running, RUNS.resolve() / "traces")
+        conclude(running)
+        outcome = "FINISHED"
+    except KeyboardInterrupt:
+        outcome = "KILLED"
+        raise
+    finally:
+        tracking.finish(logbook.parent, outcome)
+    return results
+
+
+def conclude(running: Running) -> None:
+    """Plots, ``best.yaml`` and artifacts; the champion becomes ``maskahead@champion``."""
+    results, logbook, folder = running.results, running.logbook, running.folder
+    champion = results.champion
+    results.write_plots()
+    if champion is not None:
+        run_id = logbook.run_of(champion)
+        best = results.write_best(champion, run_id)
+        logbook.tracking.log_files(run_id, [best])
+        described = f"{spell(champion.options)} of sweep {folder.name} ({folder.sweep_id})"
+        logbook.tracking.register_champion(run_id, best, described)
+    logbook.log_files(results.files())
+    folder.mark(FINISHED)
+
+
+def flat_tags(facts: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested facts as tags with dotted keys."""
+    tags: dict[str, str] = {}
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            tags |= flat_tags(value, f"{prefix}{name}.")
+        else:
+            tags[prefix + name] = str(value)
+    return tags

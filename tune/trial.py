@@ -1,0 +1,215 @@
+"""Ray Tune trials of both fidelities: idempotent, bounded in time, and never a model load.
+
+A finished trial's row lies on disk under the hash of its configuration and answers for it. The
+module stays light: a live trial only holds a group's handle and imports no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ray import tune
+
+from decoders.options import DecodeOptions
+from tune.config import SweepConfig
+from tune.cost import CostCurve
+from tune.keys import trial_key
+from tune.row import Fidelity, TrialRow, TrialRows
+
+if TYPE_CHECKING:
+    from actors.target_group import TargetGroup
+    from decoders.proposers.base import Proposer
+    from decoders.trace import Trace
+
+Rule = tuple[float, float]
+"""(cap, temperature): what a draft-free run is recorded for."""
+
+
+@dataclass(frozen=True)
+class TrialJob:
+    """What all trials of one sweep share; plain values that travel to any process."""
+
+    config: SweepConfig
+    rows_folder: Path
+    identity: Mapping[str, Any]
+    """What decides results beside the options (see ``trial_key``)."""
+    traces: Mapping[Rule, Path]
+    cost: CostCurve
+    group: str
+    """Name of the target group that live trials lease."""
+
+    def key(self, fidelity: Fidelity, options: DecodeOptions) -> str:
+        return trial_key(self.config, self.identity, fidelity, options)
+
+    @property
+    def rows(self) -> TrialRows:
+        return TrialRows(self.rows_folder)
+
+
+def setting_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The knobs in a trial's configuration: drawn one by one, or listed as whole settings."""
+    return dict(config.get("setting", config))
+
+
+class RowTrial(tune.Trainable):
+    """Answers one setting at a time with a row, its own or the one on disk."""
+
+    fidelity: Fidelity
+
+    def setup(self, config: dict[str, Any], job: TrialJob | None = None) -> None:
+        assert job is not None, "trials are made with_parameters"
+        self.job = job
+        self.options = job.config.options(**setting_of(config))
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self.options = self.job.config.options(**setting_of(new_config))
+        return True
+
+    def step(self) -> dict[str, Any]:
+        key = self.job.key(self.fidelity, self.options)
+        row = self.job.rows.find(key) or self._run(key)
+        return {"done": True, "key": key, "status": row.status, **objectives(row)}
+
+    def measure(self, key: str) -> TrialRow:
+        """Find out; the subclass's part."""
+        raise NotImplementedError
+
+    def give_up(self) -> None:
+        """What must be let go before this process ends in the middle of a trial."""
+
+    def _run(self, key: str) -> TrialRow:
+        started = time.perf_counter()
+        limit = self.job.config.trial_seconds
+
+        def expire() -> None:
+            self._fail(key, f"took longer than trial_seconds {limit:g}", limit)
+            self.give_up()
+            os._exit(1)
+
+        try:
+            with deadline(limit, expire):
+                row = self.measure(key)
+        except Exception as error:  # the process's edge: a bad point must not end the sweep
+            text = f"{type(error).__name__}: {error}"
+            return self._fail(key, text, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        return self.job.rows.write(row.model_copy(update={"seconds": seconds}))
+
+    def _fail(self, key: str, error: str, seconds: float) -> TrialRow:
+        row = failed_row(key, self.fidelity, self.options, error)
+        return self.job.rows.write(row.model_copy(update={"seconds": seconds}))
+
+
+def failed_row(key: str, fidelity: Fidelity, options: DecodeOptions, error: str) -> TrialRow:
+    """The row of a trial that found nothing out."""
+    return TrialRow(key=key, fidelity=fidelity, options=options, status="failed", error=error)
+
+
+def objectives(row: TrialRow) -> dict[str, float]:
+    """What the search maximises; nothing at all is worth zero."""
+    return {
+        "speed": row.speed_reference or 0.0,
+        "nfe": row.nfe_factor_reference or 0.0,
+        "accuracy": row.accuracy or 0.0,
+    }
+
+
+@contextmanager
+def deadline(seconds: float, expire: Callable[[], None]) -> Iterator[None]:
+    """Call ``expire`` from another thread unless the block ends within ``seconds``."""
+    timer = threading.Timer(seconds, expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class ReplayTrial(RowTrial):
+    """Replays recorded traces; keeps traces, drafters and their scores from trial to trial."""
+
+    fidelity = "replay"
+
+    def setup(self, config: dict[str, Any], job: TrialJob | None = None) -> None:
+        import torch
+
+        super().setup(config, job)
+        torch.set_num_threads(1)
+        self.proposers: dict[str, Proposer] = {}
+        self.traces: dict[Rule, list[Trace]] = {}
+
+    def measure(self, key: str) -> TrialRow:
+        from tune.replaying import replay_row
+
+        config, options = self.job.config, self.options
+        rule = (options.cap, options.temperature)
+        baseline = self._recorded(config.draft_free(*rule))
+        return replay_row(
+            key,
+            options,
+            self._traces(rule),
+            self._proposer(options.method),
+            self.job.cost,
+            baseline.correct,
+            self._recorded(config.reference),
+        )
+
+    def _recorded(self, draft_free: DecodeOptions) -> TrialRow:
+        row = self.job.rows.find(self.job.key("replay", draft_free))
+        assert row is not None, "draft-free rows are made while recording"
+        return row
+
+    def _traces(self, rule: Rule) -> list[Trace]:
+        from decoders.trace_store import TraceStore
+
+        if rule not in self.traces:
+            self.traces[rule] = list(TraceStore(self.job.traces[rule]).load())
+        return self.traces[rule]
+
+    def _proposer(self, method: str) -> Proposer:
+        from tune.replaying import open_replay_proposer
+
+        if method not in self.proposers:
+            self.proposers[method] = open_replay_proposer(method, self.job.config)
+        return self.proposers[method]
+
+
+class LiveTrial(RowTrial):
+    """Leases the target group, which outlives all trials, and returns it clean."""
+
+    fidelity = "live"
+
+    def setup(self, config: dict[str, Any], job: TrialJob | None = None) -> None:
+        super().setup(config, job)
+        self._group: TargetGroup | None = None
+
+    @property
+    def group(self) -> TargetGroup:
+        from actors.target_group import TargetGroup
+
+        if self._group is None:
+            self._group = TargetGroup.attach(self.job.group)
+        return self._group
+
+    def give_up(self) -> None:
+        self.group.abandon()
+
+    def measure(self, key: str) -> TrialRow:
+        from tune.live import live_row
+
+        config, options = self.job.config, self.options
+        baseline = None
+        if options.drafts:
+            draft_free = config.draft_free(options.cap, options.temperature)
+            baseline = self.job.rows.find(self.job.key("live", draft_free))
+            if baseline is None or not baseline.done:
+                raise ValueError("its draft-free baseline failed")
+        return live_row(key, options, config, self.group, baseline)
