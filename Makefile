@@ -27,5 +27,5 @@ $(INSTALLED): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
 		|| { echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu install python3-venv"; rm -rf $(VENV); exit 1; }
 	@echo "Installing into $(VENV): about 2.5 GB, a few minutes the first time"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
 	@touch $@

@@ -5,9 +5,7 @@ The command line: each command reads its options, calls one function, and prints
 """
 
 import shlex
-import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,14 +15,13 @@ import typer
 
 from cluster.configuration import RunConfig, SharedConfig, load_config, read_mapping
 from cluster.console import log_facts, progress, say, show_table
+from cluster.exits import FAILURE, run_app
 from cluster.short_options import ConfigFile, Settings, configured
 
 if TYPE_CHECKING:
     from cluster.loaded import LoadedTarget, ShortOptions
 
 RUNS = Path("runs")
-INTERRUPTED = 130
-"""Exit code after Ctrl-C; typer returns it too."""
 
 app = typer.Typer(
     help=__doc__.splitlines()[0] if __doc__ else None,
@@ -44,7 +41,10 @@ Prompts = Annotated[
 Target = Annotated[str | None, typer.Option(help="Checkpoint folder, or a bundled target's name.")]
 ReportFile = Annotated[Path, typer.Option("--out", metavar="FILE", help="The report, as JSON.")]
 RowsFile = Annotated[
-    Path, typer.Option("--out", metavar="FILE", help="JSON lines, in order; goes on behind them.")
+    Path,
+    typer.Option(
+        "--out", metavar="FILE", help="JSON lines, in order; goes on behind them; - prints."
+    ),
 ]
 Folder = Annotated[
     Path, typer.Option("--out", metavar="DIR", help="Folder of traces; goes on behind them.")
@@ -89,7 +89,7 @@ def sweep(
     plan = load_config(SweepConfig, config, settings or ())
     outcome = run_sweep(plan, name, resume, dry_run, _command())
     if outcome.folder and outcome.champion is None:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILURE)
 
 
 @app.command(
@@ -195,9 +195,9 @@ def train_target_command(config_file: TrainingFile) -> None:
 @train.command("order", epilog="Example: maskahead train order --config configs/train-order.yaml")
 def train_order_command(config_file: TrainingFile) -> None:
     """Train an order model on recorded traces, or go on training it."""
-    from drafters.train_order import OrderTrainingConfig, train_order
+    from tasks.train_order import TrainOrderConfig, train_order
 
-    say(f"drafter: {train_order(load_config(OrderTrainingConfig, config_file), log_facts)}")
+    say(f"drafter: {train_order(load_config(TrainOrderConfig, config_file), log_facts)}")
 
 
 @app.command(epilog="Example: maskahead serve --config runs/first/best.yaml --port 8000")
@@ -244,36 +244,16 @@ def _command() -> str:
 
 def _fetch_registered(model: str, folder: Path) -> Path:
     from cluster.tracking import Tracking, tracking_uri
+    from cluster.ui import check_store
 
-    return Tracking(tracking_uri(RUNS), RUNS / "artifacts").fetch_registered(model, folder)
+    uri = tracking_uri(RUNS)
+    check_store(uri)
+    return Tracking(uri, RUNS / "artifacts").fetch_registered(model, folder)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns 0 done, 1 failure, 2 bad input, 130 interrupted."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if argv is None:  # a process of its own: being told to end is an interrupt too
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-    debug = "--debug" in words
-    try:
-        code = app([w for w in words if w != "--debug"], "maskahead", standalone_mode=False) or 0
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-    except typer.TyperException as error:
-        return _fail(2, error, getattr(error, "format_message", error.__str__)(), debug)
-    except ValueError as error:
-        return _fail(2, error, str(error), debug)
-    except Exception as error:  # the process's edge: one line for whoever called
-        return _fail(1, error, f"{type(error).__name__}: {error}", debug)
-    if code == INTERRUPTED:
-        say("interrupted; what was written stays")
-    return code
-
-
-def _fail(code: int, error: Exception, message: str, debug: bool) -> int:
-    if debug:
-        traceback.print_exception(error)
-    say(f"error: {' '.join(message.split())}")
-    return code
+    return run_app(app, argv)
 
 
 if __name__ == "__main__":

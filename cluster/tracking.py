@@ -51,6 +51,8 @@ class ChildRun:
     metrics: Mapping[str, float]
     tags: Mapping[str, str]
     outcome: Outcome
+    record: Mapping[str, Any]
+    """The whole result, kept as ``trial.json``."""
 
 
 def tracking_uri(runs: Path) -> str:
@@ -104,13 +106,14 @@ class Tracking:
         return run.info.run_id
 
     def children(self, parent: str) -> dict[str, tuple[str, str]]:
-        """Trial id to (run id, status) of the parent's children."""
-        runs = self._search(f"tags.`mlflow.parentRunId` = '{parent}'")
-        return {
-            run.data.tags[TRIAL_TAG]: (run.info.run_id, run.info.status)
-            for run in runs
-            if TRIAL_TAG in run.data.tags
-        }
+        """Trial id to (run id, status) of the parent's children; where a failed one was tried
+        again, the run that finished."""
+        found: dict[str, tuple[str, str]] = {}
+        for run in self._search(f"tags.`mlflow.parentRunId` = '{parent}'"):
+            trial_id = run.data.tags.get(TRIAL_TAG)
+            if trial_id and found.get(trial_id, ("", ""))[1] != "FINISHED":
+                found[trial_id] = (run.info.run_id, run.info.status)
+        return found
 
     def log_child(
         self, parent: str, child: ChildRun, data: DataSource, unfinished: str | None
@@ -123,6 +126,7 @@ class Tracking:
             run = self.client.create_run(self.experiment_id, tags=tags, run_name=child.name)
             run_id = run.info.run_id
         self.log(run_id, child.params, child.metrics, child.tags, data)
+        self.client.log_dict(run_id, dict(child.record), "trial.json")
         self.client.set_terminated(run_id, child.outcome)
         return run_id
 

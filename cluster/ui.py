@@ -16,12 +16,10 @@ def run_ui(uri: str, port: int) -> int:
 
     Raises ``ValueError`` for a store that is not there, or a port that is taken.
     """
-    parts = urlparse(uri)
-    if parts.scheme in ("http", "https"):
+    if urlparse(uri).scheme in ("http", "https"):
         print(f"MLFLOW_TRACKING_URI names a server; its UI is {uri}")
         return 0
-    if parts.scheme == "sqlite" and not Path(uri.partition(":///")[2]).exists():
-        raise ValueError(f"no MLflow store at {uri}; `maskahead sweep` makes one")
+    check_store(uri)
     check_port(port)
     print(f"MLflow UI of {uri}: http://{HOST}:{port}", flush=True)
     # One worker and no background jobs: the defaults are four and nine processes that do nothing.
@@ -36,6 +34,12 @@ def run_ui(uri: str, port: int) -> int:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait()
+
+
+def check_store(uri: str) -> None:
+    """Raise ``ValueError`` for a database file that no sweep has made yet."""
+    if uri.startswith("sqlite:") and not Path(uri.partition(":///")[2]).exists():
+        raise ValueError(f"no MLflow store at {uri}; `maskahead sweep` makes one")
 
 
 def check_port(port: int) -> None:

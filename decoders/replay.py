@@ -52,22 +52,26 @@ def _propose(views: list[View], proposer: Proposer | None) -> list[list[Draft]]:
 
 
 def _check_rule(trace: Trace, options: DecodeOptions) -> None:
-    traced, asked = trace.request.options.rule(), options.rule()
+    traced, asked = trace.request.options.rule(), _as_recorded(trace, options).rule()
     for key in traced.keys() | asked.keys():
-        own_per_row = key in ("max_new_tokens", "temperature")
-        if not own_per_row and traced.get(key) != asked.get(key):
+        if traced.get(key) != asked.get(key):
             raise ValueError(
                 f"decode.{key} {asked.get(key)!r}: these traces were recorded with "
                 f"{traced.get(key)!r}; record them again with the rule to be replayed"
             )
 
 
-def _replay_trace(trace: Trace, options: DecodeOptions) -> Asking:
-    rounds = [Round("prefill")] * trace.prefills
+def _as_recorded(trace: Trace, options: DecodeOptions) -> DecodeOptions:
+    """The options with the row's own limit and temperature."""
     own = trace.request.options
-    options = options.model_copy(
+    return options.model_copy(
         update={"temperature": own.temperature, "max_new_tokens": own.max_new_tokens}
     )
+
+
+def _replay_trace(trace: Trace, options: DecodeOptions) -> Asking:
+    rounds = [Round("prefill")] * trace.prefills
+    options = _as_recorded(trace, options)
     for block in trace.blocks:
         rounds += yield from _replay_block(block, options)
     return rounds

@@ -44,22 +44,29 @@ def summarize(
     positions: Ints, logits_MV: Tensor, scores_MV: Tensor, log_odds: Floats, rank_log_odds: Floats
 ) -> Stale:
     """Keep of one state's rows what drafting needs."""
-    vocab = logits_MV.shape[1]
     log_probs = torch.log_softmax(logits_MV, dim=1)
     entropy = -(log_probs.exp() * log_probs.nan_to_num(neginf=0.0)).sum(dim=1)
-    raw = log_probs.topk(min(TOP_PROBABILITIES, vocab), dim=1)
+    log_probs_MK, ids_MK = top_entries(log_probs, TOP_PROBABILITIES)
     if scores_MV is logits_MV:
-        candidates, scores = raw.indices[:, :TOP_CANDIDATES], raw.values[:, :TOP_CANDIDATES]
+        scores, candidates = log_probs_MK[:, :TOP_CANDIDATES], ids_MK[:, :TOP_CANDIDATES]
     else:
-        drawn = scores_MV.topk(min(TOP_CANDIDATES, vocab), dim=1)
-        candidates, scores = drawn.indices, drawn.values
+        scores, candidates = top_entries(scores_MV, TOP_CANDIDATES)
     return Stale(
         positions=np.asarray(positions, dtype=np.int64),
-        log_probs=raw.values.float().cpu().numpy(),
-        ids=raw.indices.cpu().numpy(),
+        log_probs=log_probs_MK.float().cpu().numpy(),
+        ids=ids_MK.cpu().numpy(),
         entropy=entropy.float().cpu().numpy(),
         log_odds=log_odds.astype(np.float32),
         candidates=candidates.cpu().numpy(),
         scores=scores.float().cpu().numpy(),
         rank_log_odds=rank_log_odds.astype(np.float32),
     )
+
+
+def top_entries(values_MV: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """At most ``most`` largest values of each row and their ids; ties by lowest id, as the target
+    draws (``topk`` alone promises no order, and low-precision logits often tie)."""
+    top = values_MV.topk(min(most, values_MV.shape[1]), dim=1)
+    ids, by_id = top.indices.sort(dim=1)
+    values, by_value = top.values.gather(1, by_id).sort(dim=1, descending=True, stable=True)
+    return values, ids.gather(1, by_value)

@@ -40,7 +40,7 @@ class TrainingConfig(BaseModel):
     batch_size: int = 16
     noisy_blocks: int = 12
     """Noised blocks drawn of each sample, all beside one clean pass."""
-    ordered_share: float = Field(0.5, ge=0, le=1)
+    ordered_share: float = Field(default=0.5, ge=0, le=1)
     """Share of the views whose masks lean to the block's end (see ``noised_batch``)."""
     lengths: tuple[int, ...] = (192, 288)
     """Padded sample lengths; each sample goes to the shortest that holds it."""

@@ -1,6 +1,7 @@
 """Files of prompts and of results: JSON lines, checked whole before use, resumable."""
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -89,11 +90,16 @@ def digest_rows(rows: Iterable[PromptRow]) -> str:
     return state.hexdigest()
 
 
+STDOUT = Path("-")
+"""The name of a results file that is standard output."""
+
+
 class ResultsFile:
     """Result rows in a given order, each written as soon as all before it are.
 
     A file beside it (``NAME.run.json``) says what run the rows belong to. Opening a file of the
     same run goes on behind the rows that stand there; one of another run is refused untouched.
+    Standard output begins anew.
     """
 
     def __init__(self, path: Path, ids: Sequence[str], run: Mapping[str, Any]) -> None:
@@ -103,7 +109,7 @@ class ResultsFile:
         self.run = json.loads(json.dumps(run))
         self.side = path.with_name(path.name + ".run.json")
         self._waiting: dict[str, dict[str, Any]] = {}
-        self._num_kept = self._keep()
+        self._num_kept = 0 if path == STDOUT else self._keep()
         self._next = self._num_kept
 
     @property
@@ -112,7 +118,8 @@ class ResultsFile:
         return self._num_kept
 
     def __enter__(self) -> "ResultsFile":
-        self._file: IO[str] = self.path.open("a", encoding="utf-8")
+        to_stdout = self.path == STDOUT
+        self._file: IO[str] = sys.stdout if to_stdout else self.path.open("a", encoding="utf-8")
         return self
 
     def __exit__(
@@ -121,7 +128,8 @@ class ResultsFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        if self._file is not sys.stdout:
+            self._file.close()
 
     def write(self, row: dict[str, Any]) -> None:
         """Take one row, and write those whose turn has come."""

@@ -152,9 +152,22 @@ def setting_options(setting: Setting, manifest: TraceManifest) -> DecodeOptions:
         raise ValueError(f"decode.method: {method!r} must be one of {', '.join(METHODS)}")
     base = {key: value for key, value in rule.items() if key in OPTIONS_OF[method]}
     try:
-        return DecodeOptions.model_validate({"seed": manifest.seed} | base | own)
+        options = DecodeOptions.model_validate({"seed": manifest.seed} | base | own)
     except ValidationError as error:
         raise ValueError(one_line(error, DecodeOptions, PREFIX)) from error
+    _check_rows(options, {"seed": manifest.seed} | rule)
+    return options
+
+
+def _check_rows(options: DecodeOptions, recorded: Mapping[str, Any]) -> None:
+    """What rows may decide for themselves is replayed as recorded, so another value is refused."""
+    for name in ("seed", "temperature", "max_new_tokens"):
+        asked = getattr(options, name)
+        if asked != recorded[name]:
+            raise ValueError(
+                f"{PREFIX}{name} {asked!r}: these traces were recorded with {recorded[name]!r}; "
+                "record them again with the rule to be replayed"
+            )
 
 
 def _open_proposers(

@@ -22,7 +22,7 @@ from tasks.word_steps import (
     Words,
 )
 
-LEAST, MOST = 2, 150  # from 2 up, so that a plural noun is always right
+LEAST, MOST = 2, 99  # from 2 up, so that a plural noun is always right
 PROMPT_MOST = 110  # tokens, as num_tokens counts
 REPLY_LEAST, REPLY_MOST = 40, 160
 TRIES = 30  # draws of numbers for one sequence of kinds
@@ -47,8 +47,8 @@ Draw = Callable[[Random, Story], Numbers | None]  # None: no such step from this
 
 
 def _amount(rng: Random, most: int = MOST) -> int:
-    """Mostly 2..20, sometimes up to 40, at most ``most`` (or 2, which the bounds then refuse)."""
-    usual = 20 if rng.random() < 0.9 else 40
+    """Mostly 2..12, sometimes up to 20, at most ``most`` (or 2, which the bounds then refuse)."""
+    usual = 12 if rng.random() < 0.9 else 20
     return rng.randint(LEAST, max(LEAST, min(usual, most)))
 
 
@@ -67,7 +67,7 @@ def _one(sign: int) -> Draw:
 
 def _both(sign: int) -> Draw:
     def draw(rng: Random, story: Story) -> Numbers:
-        n, m = rng.randint(2, 20), rng.randint(2, 20)
+        n, m = rng.randint(2, 12), rng.randint(2, 12)
         return {"n": n, "m": m, "p": n + m, "z": story.value + sign * (n + m)}
 
     return draw
@@ -75,7 +75,7 @@ def _both(sign: int) -> Draw:
 
 def _groups(sign: int) -> Draw:
     def draw(rng: Random, story: Story) -> Numbers:
-        k, n = rng.randint(2, 6), rng.randint(2, 9)
+        k, n = rng.randint(2, 5), rng.randint(2, 9)
         return {"k": k, "n": n, "p": k * n, "z": story.value + sign * k * n}
 
     return draw
@@ -168,8 +168,8 @@ def _draw_kinds(rng: Random, length: int) -> tuple[str, ...]:
 
 
 def _draw_numbers(rng: Random, kinds: tuple[str, ...]) -> list[Numbers] | None:
-    """The numbers of each step, from a start of 4..60, or None if one of them does not fit."""
-    start = rng.randint(4, 60)
+    """The numbers of each step, from a start of 4..40, or None if one of them does not fit."""
+    start = rng.randint(4, 40)
     story, steps = Story(start, start, 0), []
     for kind in kinds:
         drawn = DRAWS[kind](rng, story)

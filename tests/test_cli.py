@@ -90,6 +90,15 @@ def test_decode_writes_the_contracts_rows_in_the_prompts_order(
     assert without_seconds(rows) == without_seconds(read_rows(Path("many.jsonl")))
 
 
+def test_rows_can_go_to_standard_output(
+    tiny_folder: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["decode", "--target", tiny_folder, "--prompts", prompts, "--out", "-", *SHORT]
+    assert maskahead.main([str(word) for word in words]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["id"] for row in rows] == [f"p{n}" for n in range(10)]
+
+
 def test_drafting_equals_standard_and_its_rounds_add_up(
     run: Run, tiny_folder: Path, prompts: Path
 ) -> None:
@@ -172,6 +181,17 @@ def test_bad_input_ends_with_2_and_one_line(
     assert (code, message.count("\n")) == (2, 1)
     assert said in message
     assert not Path("o").exists()
+
+
+@pytest.mark.parametrize("words", [("serve",), ("ui",)])
+def test_without_a_sweep_there_is_nothing_to_serve_or_to_show(
+    run: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    code, said = run(*words)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "`maskahead sweep` makes one" in said
+    assert not Path("runs").exists()
 
 
 def test_a_target_that_is_not_there_is_named_with_the_bundled_ones(run: Run) -> None:

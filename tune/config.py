@@ -23,7 +23,7 @@ class TasksConfig(_Frozen):
     names: tuple[str, ...] = ("words", "code")
     recorded: int = Field(default=16, ge=1)
     """Problems of each task that are recorded and replayed."""
-    live: int = Field(default=6, ge=1)
+    live: int = Field(default=4, ge=1)
     """Problems of each task that a live trial decodes."""
     seed: int = 7
     """Of the held-out problems."""
@@ -60,6 +60,7 @@ class SpaceConfig(_Frozen):
 
     methods: tuple[str, ...] = ("chain", "order")
     budget: Range = Range(least=1, most=32)
+    """Drafts of a forward; none at all (0) is the baseline, which always runs."""
     gamma: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1)
     hedge: tuple[float, ...] = (0.0, 0.3, 0.6, 0.8)
     cap: tuple[float, ...] = (1.0, 0.9)
@@ -131,7 +132,7 @@ class SweepConfig(_Frozen):
     replay: ReplayConfig = ReplayConfig()
     live: LiveConfig = LiveConfig()
     champion: ChampionPolicy = ChampionPolicy()
-    trial_seconds: float = Field(default=180.0, gt=0)
+    trial_seconds: float = Field(default=600.0, gt=0)
     """A trial that takes longer fails."""
     seed: int = 0
     """Of the search."""

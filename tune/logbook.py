@@ -44,8 +44,10 @@ class Logbook:
     def log(self, row: TrialRow) -> None:
         """The child run of a finished trial."""
         run_id, status = self.children.get(row.key, (None, ""))
-        if status in ("FINISHED", "FAILED"):
+        if status == "FINISHED" or (status == "FAILED" and not row.done):
             return
+        if status == "FAILED":
+            run_id = None  # tried again: a run of its own
         child = child_of(row)
         run_id = self.tracking.log_child(self.parent, child, self.data, run_id)
         self.children[row.key] = (run_id, child.outcome)
@@ -82,4 +84,5 @@ def child_of(row: TrialRow) -> ChildRun:
         metrics={name: float(value) for name, value in metrics.items() if value is not None},
         tags=tags,
         outcome="FINISHED" if row.done else "FAILED",
+        record=row.model_dump(mode="json"),
     )

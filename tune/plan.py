@@ -13,12 +13,14 @@ TRIALS_SECONDS = 8.0
 """Starting the processes of one fidelity's trials."""
 REPLAY_SECONDS = 0.15
 """One setting on one problem, in one process."""
+FORWARDS_A_TOKEN = 0.6
+"""Answers mostly end before their limit."""
 SPEED_UP = 2.0
 """How much faster than draft-free a setting that is tried live may be."""
-FLOPS = 25e9
+FLOPS = 40e9
 """What a core multiplies and adds in a second, when a device is not a GPU."""
 GPU_FORWARD_SECONDS = 0.01
-FORWARD_OVERHEAD = 0.004
+FORWARD_OVERHEAD = 0.002
 
 
 @dataclass(frozen=True)
@@ -32,16 +34,13 @@ class Stage:
 
 def plan(config: SweepConfig, spec: TargetSpec) -> list[Stage]:
     """The stages in their order, with rough seconds: nothing is measured yet."""
-    one = forward_seconds(config, spec)
-    answer = 0.6 * int(config.options().max_new_tokens) * one
+    answer = FORWARDS_A_TOKEN * config.reference.max_new_tokens * forward_seconds(config, spec)
     problems = len(config.tasks.names) * config.tasks.recorded
-    live = len(config.tasks.names) * config.tasks.live
     parts = -(-problems // PART)
     recording = len(config.rules) * parts * answer * PART * 0.6
     replays = config.replay.trials
     replay = TRIALS_SECONDS + REPLAY_SECONDS * replays * problems / config.replay.concurrency
     rules = min(len(config.rules), 1 + config.live.trials)
-    runs = 1 + 2 * (rules - 1) + config.live.trials * (1 + 1 / SPEED_UP)
     return [
         Stage("start", 1, START_SECONDS),
         Stage("record", len(config.rules) * problems, recording),
@@ -50,9 +49,17 @@ def plan(config: SweepConfig, spec: TargetSpec) -> list[Stage]:
         Stage(
             "live",
             rules + config.live.trials,
-            TRIALS_SECONDS + runs * live * answer * (config.live.repeats + 0.1),
+            live_seconds(config, answer, rules, config.live.trials),
         ),
     ]
+
+
+def live_seconds(config: SweepConfig, answer: float, rules: int, trials: int) -> float:
+    """Of the live trials of ``rules`` baselines and ``trials`` settings, when a draft-free answer
+    takes ``answer`` seconds."""
+    problems = len(config.tasks.names) * config.tasks.live
+    runs = 1 + 2 * (rules - 1) + trials * (1 + 1 / SPEED_UP)
+    return TRIALS_SECONDS + runs * answer * (problems * config.live.repeats + 1)
 
 
 def forward_seconds(config: SweepConfig, spec: TargetSpec) -> float:

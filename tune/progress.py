@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 
 from rich.console import Console
@@ -49,6 +50,13 @@ class SweepProgress:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+
+    def replan(self, name: str, seconds: float) -> None:
+        """Expect another duration of a stage."""
+        self.stages = [
+            replace(stage, seconds=seconds) if stage.name == name else stage
+            for stage in self.stages
+        ]
 
     def begin(self, name: str, total: int | None = None) -> None:
         """Go on to the stage of that name."""

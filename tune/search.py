@@ -2,10 +2,9 @@
 
 import logging
 import os
-import tempfile
+import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
@@ -18,7 +17,7 @@ from ray.tune.search.optuna import OptunaSearch
 
 from decoders.options import DecodeOptions
 from tune.row import Fidelity, TrialRow
-from tune.space import draw_setting, knobs_of
+from tune.space import draw_setting, first_settings, knobs_of
 from tune.trial import LiveTrial, ReplayTrial, RowTrial, TrialJob, failed_row, setting_of
 
 OnRow = Callable[[TrialRow], None]
@@ -64,12 +63,14 @@ def search_replays(job: TrialJob, finished: Sequence[TrialRow], on_row: OnRow) -
     from disk, so that a resumed search knows what the first one had found out."""
     config = job.config
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    points = [knobs_of(row.options) for row in finished]
+    points += [point for point in first_settings(config.space) if point not in points]
     search = OptunaSearch(
         space=partial(draw_setting, config.space),
         metric=list(config.objectives),
         mode=["max"] * len(config.objectives),
         sampler=optuna.samplers.TPESampler(seed=config.seed),
-        points_to_evaluate=[knobs_of(row.options) for row in finished],
+        points_to_evaluate=points,
     )
     settings = tune.TuneConfig(
         search_alg=search,
@@ -97,17 +98,19 @@ def _fit(
     """Run all trials; their rows are on disk afterwards, so what Tune keeps is thrown away."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failed trials have rows
     placed = tune.with_resources(tune.with_parameters(trainable, job=job), {"cpu": TRIAL_CPUS})
-    with tempfile.TemporaryDirectory(prefix="maskahead-tune-") as folder:
-        tuner = tune.Tuner(
-            placed,
-            param_space=space,
-            tune_config=settings,
-            run_config=tune.RunConfig(
-                name=callback.fidelity,
-                storage_path=str(Path(folder).resolve()),
-                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                verbose=0,
-                callbacks=[callback],
-            ),
-        )
-        tuner.fit()
+    folder = job.rows_folder.parent / ".tune"
+    shutil.rmtree(folder, ignore_errors=True)  # a killed sweep's
+    tuner = tune.Tuner(
+        placed,
+        param_space=space,
+        tune_config=settings,
+        run_config=tune.RunConfig(
+            name=callback.fidelity,
+            storage_path=str(folder.resolve()),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+            verbose=0,
+            callbacks=[callback],
+        ),
+    )
+    tuner.fit()
+    shutil.rmtree(folder, ignore_errors=True)

@@ -7,13 +7,14 @@ from tune.config import SpaceConfig
 
 KNOBS = ("method", "cap", "temperature", "budget", "gamma", "hedge")
 INACTIVE = "-"
+START_BUDGET = 6
 
 
 class Draws(Protocol):
     """What is used of an Optuna trial."""
 
     def suggest_categorical(self, name: str, choices: Any) -> Any: ...
-    def suggest_int(self, name: str, low: int, high: int) -> int: ...
+    def suggest_int(self, name: str, low: int, high: int, *, log: bool) -> int: ...
 
 
 def draw_setting(space: SpaceConfig, trial: Draws) -> dict[str, Any]:
@@ -24,8 +25,24 @@ def draw_setting(space: SpaceConfig, trial: Draws) -> dict[str, Any]:
         if name in OPTIONS_OF[method]:
             setting[name] = trial.suggest_categorical(name, list(getattr(space, name)))
     if "budget" in OPTIONS_OF[method]:
-        setting["budget"] = trial.suggest_int("budget", space.budget.least, space.budget.most)
+        least, most = space.budget.least, space.budget.most
+        # A draft more matters among few; a logarithm has no place for zero.
+        setting["budget"] = trial.suggest_int("budget", least, most, log=least > 0)
     return setting
+
+
+def first_settings(space: SpaceConfig) -> list[dict[str, Any]]:
+    """What the search begins with: every method at every rule, with a middling budget."""
+    budget = min(max(START_BUDGET, space.budget.least), space.budget.most)
+    settings = []
+    for method in space.methods:
+        for cap, temperature in space.rules:
+            values = {"method": method, "cap": cap, "temperature": temperature, "budget": budget}
+            values |= {"gamma": space.gamma[0], "hedge": space.hedge[0]}
+            settings.append(
+                {k: v for k, v in values.items() if k in OPTIONS_OF[method] | {"method"}}
+            )
+    return settings
 
 
 def knobs_of(options: DecodeOptions) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from tune.check import Checked
 from tune.cost import CostCurve, measure_cost
 from tune.folder import REPLAYED, SweepFolder
 from tune.logbook import Logbook
+from tune.plan import live_seconds
 from tune.progress import SweepProgress
 from tune.recording import record_missing, trace_folder, trace_manifest
 from tune.replaying import replay_row
@@ -104,7 +105,7 @@ def find_cost(running: Running) -> CostCurve:
 def replay_baselines(running: Running, job: TrialJob) -> None:
     """The draft-free rows of all rules, with the accuracy of the recorded replies."""
     codec = running.checked.codec()
-    running.progress.begin("replay")
+    running.progress.begin("replay", len(job.config.rules))
     reference: TrialRow | None = None
     for rule in job.config.rules:
         options = job.config.draft_free(*rule)
@@ -140,6 +141,9 @@ def try_live(running: Running, job: TrialJob) -> None:
     rows = list(running.results.rows.values())
     chosen = [row.options for row in choose_live(rows, recorded, config.live.trials)]
     settings = live_settings(config.reference, chosen, job)
+    answer = (recorded.nfe or 0) / recorded.n * job.cost.forward[0]
+    num_rules = len(settings) - len(chosen)
+    running.progress.replan("live", live_seconds(config, answer, num_rules, len(chosen)))
     running.progress.begin("live", len(settings))
     missing = []
     for options in settings:

@@ -53,9 +53,12 @@ def print_outcome(
         mark = "* " if champion and row.key == champion.key else ""
         table.add_row(mark + cells["setting"], *(cells[name] for name in SHOWN[1:]))
     console.print(table)
-    for row in rows:
-        if not row.done:
-            console.print(f"FAILED {row.fidelity}: {spell(row.options)}: {row.error}", markup=False)
+    failed = [row for row in rows if not row.done]
+    for row in failed:
+        console.print(f"FAILED {row.fidelity}: {spell(row.options)}: {row.error}", markup=False)
+    if failed:
+        again = folder / "trials" / f"{failed[0].key}.json"
+        console.print(f"To try one again remove its row ({again}) and --resume.", soft_wrap=True)
     if champion is None:
         console.print("No champion: no live trial is exact and as accurate as standard decoding.")
     else:

@@ -211,5 +211,6 @@ class LiveTrial(RowTrial):
             draft_free = config.draft_free(options.cap, options.temperature)
             baseline = self.job.rows.find(self.job.key("live", draft_free))
             if baseline is None or not baseline.done:
-                raise ValueError("its draft-free baseline failed")
+                reason = baseline.error if baseline else "it did not run"
+                raise ValueError(f"its draft-free baseline has no result: {reason}")
         return live_row(key, options, config, self.group, baseline)

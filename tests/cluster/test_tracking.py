@@ -26,7 +26,7 @@ def tracking(store: Path) -> Tracking:
 
 def child(trial_id: str, outcome: str = "FINISHED", **metrics: float) -> ChildRun:
     tags = {"error": "RuntimeError: out of memory"} if outcome == "FAILED" else {}
-    return ChildRun(trial_id, f"run {trial_id}", {"budget": 4}, metrics, tags, outcome)  # pyright: ignore[reportArgumentType] - a literal by parametrization
+    return ChildRun(trial_id, f"run {trial_id}", {"budget": 4}, metrics, tags, outcome, {})  # pyright: ignore[reportArgumentType] - a literal by parametrization
 
 
 def test_the_store_is_a_database_in_runs_with_an_absolute_path(
@@ -91,6 +91,13 @@ def test_a_run_that_a_kill_cut_short_is_completed_and_not_made_twice(tracking: T
     assert tracking.children(parent) == {"a": (cut, "FINISHED")}
 
 
+def test_a_failed_trial_that_was_tried_again_counts_as_finished(tracking: Tracking) -> None:
+    parent = tracking.parent("again", "again")
+    tracking.log_child(parent, child("a", "FAILED"), DATA, None)
+    finished = tracking.log_child(parent, child("a"), DATA, None)
+    assert tracking.children(parent) == {"a": (finished, "FINISHED")}
+
+
 def test_the_champion_is_fetched_by_alias_and_by_version(
     tracking: Tracking, tmp_path: Path
 ) -> None:
@@ -120,7 +127,7 @@ from pathlib import Path
 from cluster.tracking import ChildRun, DataSource, Tracking, tracking_uri
 tracking = Tracking(tracking_uri(Path("runs")), Path("runs/artifacts"))
 parent = tracking.parent("elsewhere", "elsewhere")
-child = ChildRun("t", "t", {}, {"x": 1.0}, {}, "FINISHED")
+child = ChildRun("t", "t", {}, {"x": 1.0}, {}, "FINISHED", {})
 tracking.log_child(parent, child, DataSource("d", "1", "{}"), None)
 print(parent, tracking.children(parent)["t"][0])
 """

@@ -1,5 +1,6 @@
 """What a forward is called and how it is counted (contracts.md, "Forward kinds")."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -23,7 +24,7 @@ class Watched(Target):
         super().__init__(MODEL)
         self.seen: list[str] = []
 
-    def prefill(self, slot: int, tokens: "tuple[int, ...]") -> None:
+    def prefill(self, slot: int, tokens: Sequence[int]) -> None:
         self.seen.append(f"prefill {len(tokens)}")
         super().prefill(slot, tokens)
 

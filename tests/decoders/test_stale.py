@@ -82,3 +82,17 @@ def test_a_row_without_rival_tokens_is_certain() -> None:
     assert stale.log_probs[0, 0] == 0.0
     assert stale.candidates[0, 0] == 4
     assert stale.rank_log_odds[0] == np.inf
+
+
+def test_tied_tokens_stand_in_the_order_in_which_the_target_takes_them() -> None:
+    """Half-precision logits tie often; the first candidate must be the token to be committed."""
+    generator = torch.Generator().manual_seed(0)
+    logits = (3 * torch.randn(400, 1024, generator=generator)).bfloat16().float()
+    tied = (logits == logits.amax(dim=1, keepdim=True)).sum(dim=1) > 1
+    assert tied.sum() > 5
+    odds = np.zeros(400)
+    stale = summarize(np.arange(400), logits, logits, odds, odds)
+    np.testing.assert_array_equal(stale.candidates[:, 0], logits.argmax(dim=1))
+    steps = np.diff(stale.log_probs, axis=1)
+    assert (steps <= 0).all()
+    assert (np.diff(stale.ids, axis=1)[steps == 0] > 0).all()

@@ -24,15 +24,15 @@ METHODS = ["standard", "threshold", "chain", "order"]
 
 
 def options(method: str = "standard", **values: object) -> DecodeOptions:
-    return DecodeOptions.lenient(**({"method": method, "budget": 5, "tau": 0.08} | values))
+    return DecodeOptions.lenient(method=method, budget=5, tau=0.08, **values)
 
 
-def free_text(length: int, **values: object) -> tuple[int, ...]:
+def free_text(length: int, method: str = "standard", **values: object) -> tuple[int, ...]:
     """What comes out when nothing stops it: 12 tokens."""
     return run_one(
         Target(MODEL),
         prompt_of(length),
-        options(**({"ignore_stop": True, "max_new_tokens": 12} | values)),
+        options(method, **({"ignore_stop": True, "max_new_tokens": 12} | values)),
         length,
         PROPOSERS,
     ).token_ids

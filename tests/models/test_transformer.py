@@ -38,7 +38,9 @@ def qwen():
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(0)
-    config = Qwen3Config(**CONFIG, tie_word_embeddings=False, attn_implementation="eager")
+    config = Qwen3Config.from_dict(
+        CONFIG | {"tie_word_embeddings": False, "attn_implementation": "eager"}
+    )
     model = Qwen3ForCausalLM(config).double().eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():

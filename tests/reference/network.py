@@ -4,7 +4,7 @@ Reads the weights of a :class:`models.transformer.Transformer` and uses none of 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -78,7 +78,7 @@ def reference_logits(
 
 def _attention_layer(
     x: Tensor,
-    own: dict[str, Tensor],
+    own: Mapping[str, Tensor],
     spec: TargetSpec,
     mask_TT: Tensor,
     positions: Sequence[int],

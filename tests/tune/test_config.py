@@ -93,5 +93,4 @@ def test_the_shipped_configuration_is_valid() -> None:
     file = Path(__file__).parents[2] / "configs" / "sweep.yaml"
     config = load_config(SweepConfig, file)
     assert config.target.path == "sdar-tiny"
-    assert config.space.budget.least == 0
     assert config.space.budget.most == 32

@@ -1,0 +1,63 @@
+"""The grid of the exactness tests, and the draft-free text of each of its points.
+
+The text comes from the naive twin (no cache, no batch): one run of 2L+1 tokens a configuration.
+Since a text that stops earlier is a prefix of it, that one run also says what every stop position
+and every smaller limit must give.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+
+import torch
+
+from decoders.options import DecodeOptions
+from models.transformer import Transformer
+from tests.conftest import tiny_model
+from tests.reference.decoding import NaiveResult, naive_decode
+from tests.reference.running import prompt_of
+
+DTYPES = [torch.float64, torch.float32]
+TEMPERATURES = [0.0, 0.7, 1.0, 2.0]
+BUDGETS = [0, 1, 4, 8, 20]
+BLOCK = 4
+LONGEST = 2 * BLOCK + 1
+LENGTHS = range(LONGEST + 1)
+RULES = [(1.0, "top1"), (0.9, "top1"), (1.0, "chosen"), (0.9, "chosen")]
+STOP_IDS = (5, 9, 14, 19)
+"""Ids that the random target says now and then, so that texts stop in all places."""
+
+
+@cache
+def model_of(dtype: torch.dtype) -> Transformer:
+    return tiny_model(dtype=dtype)
+
+
+@cache
+def reference(
+    dtype: torch.dtype, temperature: float, cap: float, confidence: str, length: int
+) -> NaiveResult:
+    """The draft-free text of 2L+1 tokens, stop ids ignored."""
+    options = draft("standard", 0, temperature, cap, confidence)
+    return naive_decode(model_of(dtype), prompt_of(length), options, seed=length)
+
+
+def draft(
+    method: str, budget: int, temperature: float, cap: float, confidence: str, **more: object
+) -> DecodeOptions:
+    values = {"ignore_stop": True, "max_new_tokens": LONGEST} | more
+    return DecodeOptions.lenient(
+        method=method,
+        budget=budget,
+        temperature=temperature,
+        cap=cap,
+        confidence=confidence,
+        **values,
+    )
+
+
+def cut(ids: Sequence[int], limit: int, stop_ids: Sequence[int]) -> tuple[tuple[int, ...], str]:
+    """What must come out when the text ends early."""
+    for index, token in enumerate(ids[:limit]):
+        if token in stop_ids:
+            return tuple(ids[:index]), "stop"
+    return tuple(ids[:limit]), "length"

@@ -1,0 +1,60 @@
+"""A sweep's folder: numbered or named, locked to one configuration, found again to resume."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.tune.rows import chain, row
+from tune.config import SweepConfig
+from tune.folder import FINISHED, open_folder
+from tune.row import TrialRows
+
+CONFIG = SweepConfig()
+
+
+def test_sweeps_without_a_name_are_numbered(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    assert open_folder(tmp_path, None, False, CONFIG).name == "1"
+    assert open_folder(tmp_path, "mine", False, CONFIG).name == "mine"
+    assert open_folder(tmp_path, None, False, CONFIG).name == "2"
+
+
+def test_a_taken_name_is_refused_and_says_how_to_resume(tmp_path: Path) -> None:
+    open_folder(tmp_path, "mine", False, CONFIG)
+    with pytest.raises(ValueError, match=r"'mine'.*--resume"):
+        open_folder(tmp_path, "mine", False, CONFIG)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden"])
+def test_a_name_is_a_plain_folder_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="--name"):
+        open_folder(tmp_path, name, False, CONFIG)
+
+
+def test_resume_takes_the_latest_unfinished_sweep(tmp_path: Path) -> None:
+    first = open_folder(tmp_path, "first", False, CONFIG)
+    second = open_folder(tmp_path, "second", False, CONFIG)
+    assert open_folder(tmp_path, None, True, CONFIG).sweep_id == second.sweep_id
+    second.mark(FINISHED)
+    assert open_folder(tmp_path, None, True, CONFIG).sweep_id == first.sweep_id
+    first.mark(FINISHED)
+    with pytest.raises(ValueError, match="no unfinished sweep"):
+        open_folder(tmp_path, None, True, CONFIG)
+
+
+def test_resume_of_another_configuration_is_refused_by_field(tmp_path: Path) -> None:
+    open_folder(tmp_path, "mine", False, CONFIG)
+    other = CONFIG.model_copy(update={"seed": 5})
+    with pytest.raises(ValueError, match="seed 0, not 5"):
+        open_folder(tmp_path, "mine", True, other)
+    with pytest.raises(ValueError, match="holds no sweep"):
+        open_folder(tmp_path, "other", True, CONFIG)
+
+
+def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+    rows = TrialRows(tmp_path / "trials")
+    assert rows.find("a") is None
+    written = [rows.write(row("b", chain(4))), rows.write(row("a", chain(5), fidelity="replay"))]
+    assert rows.find("b") == written[0]
+    assert rows.all() == written
+    assert sorted(path.name for path in rows.folder.iterdir()) == ["a.json", "b.json"]
