@@ -99,7 +99,7 @@ class LiveConfig(_Frozen):
 
     trials: int = Field(default=3, ge=0)
     """Settings besides the baselines."""
-    repeats: int = Field(default=3, ge=1)
+    repeats: int = Field(default=2, ge=1)
     """Passes over the problems."""
 
 

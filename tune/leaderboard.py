@@ -43,9 +43,10 @@ CSV_FIELDS: tuple[str, ...] = (
 )
 LEGEND = (
     "NFE: forwards of the target without prefill, summed over the problems. NFE factor and "
-    "speed-up: standard decoding without a cap over this setting, on the same problems; quartiles "
-    "over passes, of the ratio to the setting's own draft-free run. Certificate: outputs compared "
-    "with draft-free ones of the same cap and temperature. Accuracy: n problems, Wilson interval. "
+    "speed-up: standard decoding without a cap over this setting, on the same problems; the median "
+    "over interleaved pairs with the setting's own draft-free run, times that run's speed-up, with "
+    "the pairs' quartiles. Certificate: outputs compared with draft-free ones of the same cap and "
+    "temperature. Accuracy: right of n problems, with Wilson's interval. "
     "Drafting ends: at the budget, at the mass floor gamma, or at the end of the block."
 )
 
@@ -61,7 +62,6 @@ def ranked(rows: Sequence[TrialRow], fidelity: str) -> list[TrialRow]:
 def cells_of(row: TrialRow) -> list[str]:
     """A row as it is shown, one text for each of ``COLUMNS``."""
     low, high = row.accuracy_interval
-    spread = f"[{row.speed.q25:.2f}, {row.speed.q75:.2f}]" if row.speed else ""
     certificate = row.certificate or ""
     if row.certificate == "differs":
         certificate = f"differs {row.num_different}/{row.n}"
@@ -71,7 +71,7 @@ def cells_of(row: TrialRow) -> list[str]:
         _number(row.nfe_factor_reference),
         _number(row.tokens_per_second),
         _number(row.speed_reference),
-        spread,
+        _quartiles(row),
         certificate,
         f"{sum(row.correct.values())}/{len(row.correct)}",
         f"{low:.2f}-{high:.2f}",
@@ -79,6 +79,14 @@ def cells_of(row: TrialRow) -> list[str]:
         _number(row.accepted_per_round),
         row.drafting_ends or "",
     ]
+
+
+def _quartiles(row: TrialRow) -> str:
+    """Of the pairs, on the scale of the speed-up; nothing for an estimate."""
+    if row.speed is None or row.speed_reference is None or row.fidelity == "replay":
+        return ""
+    scale = row.speed_reference / row.speed.median
+    return f"[{scale * row.speed.q25:.2f}, {scale * row.speed.q75:.2f}]"
 
 
 def _number(value: float | None) -> str:

@@ -20,10 +20,11 @@ Row = Mapping[str, Any]
 
 @dataclass
 class Side:
-    """One side's rows of the first pass, in the order of the prompts, and every pass's seconds."""
+    """One side's rows of the first pass, in the order of the prompts, and seconds
+    ``[pass][batch]``."""
 
     rows: list[Row] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
+    seconds: list[list[float]] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
@@ -35,8 +36,8 @@ class Side:
 
     @property
     def tokens_per_second(self) -> float:
-        """At the median pass."""
-        return self.tokens / float(np.median(self.seconds))
+        """At every batch's median over the passes."""
+        return self.tokens / float(np.median(self.seconds, axis=0).sum())
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Pairs:
     base: Side
 
     def speed(self) -> Spread:
-        """Ratio of tokens/s, over passes."""
+        """Ratio of tokens/s over all pairs: every batch in every pass."""
         tokens = self.own.tokens / self.base.tokens if self.base.tokens else 1.0
         ratios = np.array(self.base.seconds) / np.array(self.own.seconds) * tokens
         q25, median, q75 = (float(q) for q in np.percentile(ratios, (25, 50, 75)))
@@ -72,7 +73,7 @@ def measure_pairs(
     batches = [rows[i : i + options.batch_size] for i in range(0, len(rows), options.batch_size)]
     for turn in range(repeats):
         for side, _ in sides:
-            side.seconds.append(0.0)
+            side.seconds.append([])
         for index, batch in enumerate(batches):
             order = sides if (turn + index) % 2 == 0 else sides[::-1]
             for side, chosen in order:
@@ -85,6 +86,6 @@ def _decode(
 ) -> None:
     started = time.perf_counter()
     found = group.generate(batch, options, trace=True)
-    side.seconds[-1] += time.perf_counter() - started
+    side.seconds[-1].append(time.perf_counter() - started)
     if keep:
         side.rows += found

@@ -52,7 +52,7 @@ class TrialRow(BaseModel):
     drafting_ends: str | None = None
     """What most often ends drafting: ``budget``, ``gamma`` (the mass floor), or ``block``."""
     speed: Spread | None = None
-    """Tokens/s ratio; over passes when live, without spread when estimated from replay."""
+    """Tokens/s ratio; over all pairs when live, without spread when estimated from replay."""
     speed_reference: float | None = None
     tokens_per_second: float | None = None
     certificate: Certificate | None = None

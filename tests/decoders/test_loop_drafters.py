@@ -39,7 +39,7 @@ def test_gamma_hedge_and_the_drafters_weights_never_change_the_output(seed: int)
     dtype = torch.float64
     proposers = tiny_proposers(seed=seed + 10)
     for index, (gamma, hedge) in enumerate([(0.0, 0.0), (0.0, 1.0), (0.05, 0.6), (0.4, 1.0)]):
-        for temperature in TEMPERATURES:
+        for temperature in (0.0, 1.0):
             cap, confidence = RULES[(index + seed) % 4]
             options = draft("order", 7, temperature, cap, confidence, gamma=gamma, hedge=hedge)
             for length in (0, 3, 5, 8):
