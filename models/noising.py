@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-
 _JITTER = 0.3
 """How much chance is mixed into the left-to-right order of a leaning view."""
 

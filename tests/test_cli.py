@@ -243,7 +243,7 @@ def start_decode(tiny_folder: Path, prompts: Path, out: Path) -> subprocess.Pope
 def test_an_interrupted_decode_keeps_its_rows_and_goes_on(
     run: Run, tiny_folder: Path, tmp_path: Path
 ) -> None:
-    rows = [{"id": str(n), "prompt_ids": [4 + n]} for n in range(8)]
+    rows = [{"id": str(n), "prompt_ids": [4 + n % 20]} for n in range(40)]
     file, out = write_rows(tmp_path / "p.jsonl", rows), tmp_path / "o.jsonl"
     process = start_decode(tiny_folder, file, out)
     while process.poll() is None and (not out.exists() or not out.read_bytes()):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
@@ -28,12 +28,10 @@ class SweepProgress:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[last]}"),
-            TextColumn("{task.fields[best]}"),
             TextColumn("{task.fields[left]}"),
             console=self.console,
         )
-        self._task = self._bar.add_task("start", total=1, last="", best="", left="")
+        self._task = self._bar.add_task("start", total=1, left="")
         self._live: Live | None = None
 
     def __enter__(self) -> "SweepProgress":
@@ -92,10 +90,10 @@ class SweepProgress:
             description=stage,
             completed=self.done,
             total=self.total,
-            last=text,
-            best=best,
             left=left,
         )
-        if self._live is None:
+        if self._live is not None:
+            self._live.update(Group(self._bar, Text(f"  {text}"), Text(f"  {best}")))
+        else:
             parts = [f"{stage} {self.done}/{self.total}", text, best, left]
             self.console.print(Text(" | ".join(part for part in parts if part)), soft_wrap=True)

@@ -14,7 +14,10 @@ from tune.plan import Stage, spell_seconds
 from tune.row import TrialRow
 from tune.space import spell
 
-SHOWN = ("setting", "NFE", "NFE factor", "tokens/s", "speed-up", "certificate", "accuracy", "95 %")
+SHOWN = ("setting", "NFE", "NFE factor", "tokens/s", "speed-up", "certificate", "accuracy")
+INTERVAL = "95 %"
+"""Shown where there is room."""
+WIDE = 100
 PLAIN_WIDTH = 120
 """Columns where the output is no terminal."""
 
@@ -45,13 +48,14 @@ def print_outcome(
 ) -> None:
     """Leaderboard, champion, where everything is, and the two next commands."""
     table = Table(title="Leaderboard", title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column(SHOWN[0])
-    for name in SHOWN[1:]:
-        table.add_column(name, justify="right", no_wrap=True)
+    shown = (*SHOWN, INTERVAL) if console.width >= WIDE else SHOWN
+    table.add_column(shown[0], min_width=22, overflow="fold")
+    for name in shown[1:]:
+        table.add_column(name.replace(" ", "\n"), justify="right", max_width=11)
     for row in ranked(rows, "live"):
         cells = dict(zip(COLUMNS, cells_of(row), strict=True))
         mark = "* " if champion and row.key == champion.key else ""
-        table.add_row(mark + cells["setting"], *(cells[name] for name in SHOWN[1:]))
+        table.add_row(mark + cells["setting"], *(cells[name] for name in shown[1:]))
     console.print(table)
     failed = [row for row in rows if not row.done]
     for row in failed:

@@ -78,16 +78,22 @@ def test_every_input_can_be_seen() -> None:
         assert torch.equal(changed[1:], base[1:]), field.name
 
 
-@pytest.mark.parametrize("cap", [math.inf, 0.5])
-def test_the_rank_column_is_the_commit_order(cap: float) -> None:
-    stale = stale_tensors(cap)
+@pytest.mark.parametrize("capped", [False, True])
+def test_the_rank_column_is_the_commit_order(capped: bool) -> None:
+    """A cap at the median: half of the positions tie, and stand from left to right."""
+    middle = float(stale_tensors().rank_log_odds_BL.median())
+    stale = stale_tensors(middle if capped else math.inf)
     rank = static_features(stale)[..., 2 * TOP_K + 5]
+    by_odds = []
     for row in range(B):
-        odds = stale.rank_log_odds_BL[row].clamp(max=cap).tolist()
+        odds = stale.rank_log_odds_BL[row].tolist()
         masked = [i for i in range(L) if stale.was_masked_BL[row, i]]
-        order = sorted(masked, key=lambda i: (-odds[i], i))
+        cap = middle if capped else math.inf
+        order = sorted(masked, key=lambda i: (-min(odds[i], cap), i))
+        by_odds.append(order == sorted(masked, key=lambda i: -odds[i]))
         expected = torch.tensor([order.index(i) / L for i in masked])
         torch.testing.assert_close(rank[row, masked], expected)
+    assert all(by_odds) is not capped
 
 
 def test_a_path_is_a_set_of_fills() -> None:
