@@ -89,7 +89,7 @@ class SpaceConfig(_Frozen):
 class ReplayConfig(_Frozen):
     """The cheap fidelity: exact forwards from recorded traces, no target."""
 
-    trials: int = Field(default=32, ge=0)
+    trials: int = Field(default=40, ge=0)
     concurrency: int = Field(default=2, ge=1)
     """Trials that run at a time, each in a process of its own."""
 

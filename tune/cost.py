@@ -18,7 +18,7 @@ KNOTS = (1, 2, 5, 9, 17, 33)
 CHAIN_BUDGETS = (0, 1, 4, 8, 16, 32)
 DRAFTER_BUDGETS = (2, 8, 32)
 """Budgets at which d is fitted."""
-TOKENS = 48
+TOKENS = 32
 """Length of a measured run."""
 
 

@@ -8,10 +8,10 @@ from tune.recording import PART
 
 START_SECONDS = 25.0
 """Ray, the target's process, the tracking store."""
-COST_SECONDS = 15.0
+COST_SECONDS = 25.0
 TRIALS_SECONDS = 8.0
 """Starting the processes of one fidelity's trials."""
-REPLAY_SECONDS = 0.15
+REPLAY_SECONDS = 0.06
 """One setting on one problem, in one process."""
 FORWARDS_A_TOKEN = 0.6
 """Answers mostly end before their limit."""

@@ -51,7 +51,7 @@ def print_outcome(
     shown = (*SHOWN, INTERVAL) if console.width >= WIDE else SHOWN
     table.add_column(shown[0], min_width=22, overflow="fold")
     for name in shown[1:]:
-        table.add_column(name.replace(" ", "\n"), justify="right", max_width=11)
+        table.add_column(name.replace("E f", "E\nf"), justify="right", max_width=11)
     for row in ranked(rows, "live"):
         cells = dict(zip(COLUMNS, cells_of(row), strict=True))
         mark = "* " if champion and row.key == champion.key else ""

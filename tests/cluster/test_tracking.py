@@ -70,6 +70,7 @@ def test_each_child_holds_its_own_parameters_metrics_and_data(tracking: Tracking
         assert run.data.params == {"budget": "4"}
         assert run.data.metrics == {"nfe": value}
         assert run.data.tags["mlflow.parentRunId"] == parent
+        assert run.inputs is not None
         assert [d.dataset.digest for d in run.inputs.dataset_inputs] == ["abc123"]
     assert tracking.children(parent) == {"a": (ids[0], "FINISHED"), "b": (ids[1], "FINISHED")}
 
