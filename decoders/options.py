@@ -1,11 +1,23 @@
 """The options of one decoding run: every default is written here, and only here."""
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 Method = Literal["standard", "threshold", "chain", "order"]
 Confidence = Literal["top1", "chosen"]
+
+COLDEST, HOTTEST = 1e-3, 1e3
+
+
+def _usable_temperature(value: float) -> float:
+    if value != 0 and not COLDEST <= value <= HOTTEST:
+        raise ValueError(f"must be 0 (argmax) or between {COLDEST:g} and {HOTTEST:g}")
+    return value
+
+
+Temperature = Annotated[float, AfterValidator(_usable_temperature)]
+"""0 is argmax; beyond the bounds fp32 scores over- or underflow and every draw is meaningless."""
 
 METHODS: tuple[str, ...] = get_args(Method)
 LOSSLESS_PROPOSERS = ("chain", "order")
@@ -48,7 +60,7 @@ class DecodeOptions(BaseModel):
     """Threshold decoding commits every position whose confidence is above tau."""
     confidence: Confidence = "top1"
     """Rank positions by their most likely token, or by the chosen (drawn) one."""
-    temperature: float = Field(default=0.0, ge=0)
+    temperature: Temperature = 0.0
     """0 takes the most likely token; above 0 tokens are drawn, with noise of the seed."""
     top_k: int = Field(default=0, ge=0)
     """Sample among the k most likely tokens; 0 is off."""

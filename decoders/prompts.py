@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from decoders.noise import row_seed
-from decoders.options import DecodeOptions
+from decoders.options import DecodeOptions, Temperature
 from decoders.request import Request
 from models.text import TextCodec
 
@@ -20,7 +20,7 @@ class PromptRow(BaseModel):
     prompt_ids: tuple[int, ...] | None = None
     seed: int | None = None
     max_new_tokens: int | None = Field(default=None, ge=0)
-    temperature: float | None = Field(default=None, ge=0)
+    temperature: Temperature | None = None
 
     @model_validator(mode="before")
     @classmethod

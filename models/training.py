@@ -153,7 +153,7 @@ class Trainer:
         """Take up the run that lies in the folder; says what was found."""
         checkpoint, progress = self.folder / CHECKPOINT, self.folder / PROGRESS
         if checkpoint.exists():
-            state = torch.load(checkpoint, weights_only=True)
+            state = torch.load(checkpoint, map_location=self.config.device, weights_only=True)
             self.model.load_state_dict(state["model"])
             for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(saved)

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cluster.session import ClusterConfig
-from decoders.options import LOSSLESS_PROPOSERS, OPTIONS_OF, DecodeOptions
+from decoders.options import LOSSLESS_PROPOSERS, OPTIONS_OF, DecodeOptions, Temperature
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
 from tasks.bundled import find_task
@@ -64,7 +64,7 @@ class SpaceConfig(_Frozen):
     gamma: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1)
     hedge: tuple[float, ...] = (0.0, 0.3, 0.6, 0.8)
     cap: tuple[float, ...] = (1.0, 0.9)
-    temperature: tuple[float, ...] = (0.0,)
+    temperature: tuple[Temperature, ...] = (0.0,)
 
     @model_validator(mode="after")
     def _check(self) -> "SpaceConfig":

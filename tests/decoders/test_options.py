@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from decoders.options import METHODS, OPTIONS_OF, DecodeOptions
+from decoders.prompts import PromptRow
 
 
 @pytest.mark.parametrize(
@@ -119,3 +120,11 @@ def test_how_it_is_drafted_is_not_in_the_rule() -> None:
 def test_filters_are_in_the_rule_of_a_run_that_samples() -> None:
     assert DecodeOptions(temperature=1.0, top_k=3).rule() != DecodeOptions(temperature=1.0).rule()
     assert DecodeOptions(top_k=3).rule() == DecodeOptions().rule(), "argmax passes every filter"
+
+
+@pytest.mark.parametrize("value", [-0.5, 1e-46, 1e300, float("inf"), float("nan")])
+def test_a_temperature_that_no_score_survives_is_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="must be 0"):
+        DecodeOptions(temperature=value)
+    with pytest.raises(ValueError, match="must be 0"):
+        PromptRow(id="a", prompt="b", temperature=value)

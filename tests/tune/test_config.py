@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.configuration import load_config
-from decoders.options import OPTIONS_OF, DecodeOptions
+from decoders.options import COLDEST, OPTIONS_OF, DecodeOptions
 from tune.config import SpaceConfig, SweepConfig
 from tune.space import INACTIVE, KNOBS, draw_setting, flat_knobs, knobs_of, option_values, spell
 
@@ -30,7 +30,7 @@ def spaces(draw: st.DrawFn) -> dict[str, Any]:
         "gamma": draw(unique(shares)),
         "hedge": draw(unique(shares)),
         "cap": draw(unique(shares)),
-        "temperature": draw(unique(st.floats(0, 2))),
+        "temperature": draw(unique(st.just(0.0) | st.floats(COLDEST, 2))),
     }
 
 
