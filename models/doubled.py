@@ -17,7 +17,9 @@ from torch import Tensor
 from models.transformer import Attend, Transformer
 
 
-def doubled_hidden(model: Transformer, clean_BT: Tensor, noisy_BNL: Tensor, blocks_BN: Tensor):
+def doubled_hidden(
+    model: Transformer, clean_BT: Tensor, noisy_BNL: Tensor, blocks_BN: Tensor
+) -> Tensor:
     """Hidden states ``[B, N, L, D]`` of noisy blocks.
 
     ``blocks_BN`` says which block of the clean sequence each noisy block is a view of.

@@ -23,6 +23,9 @@ from models.transformer import Transformer
 Samples = Callable[[int], Iterator[Sample]]
 """``samples(first)`` yields training samples number first, first + 1, ... without end."""
 
+HiddenFn = Callable[[Transformer, Tensor, Tensor, Tensor], Tensor]
+"""``doubled_hidden``, or its compiled form."""
+
 CHECKPOINT = "checkpoint.pt"
 PROGRESS = "progress.json"
 
@@ -92,7 +95,9 @@ def optimizers(model: Transformer, config: TrainingConfig) -> list[torch.optim.O
     return [muon, adamw]
 
 
-def batch_loss(model: Transformer, batch: NoisedBatch, hidden_fn=doubled_hidden) -> Tensor:
+def batch_loss(
+    model: Transformer, batch: NoisedBatch, hidden_fn: HiddenFn = doubled_hidden
+) -> Tensor:
     """Weighted cross-entropy at the masked positions (the head runs on those rows only)."""
     hidden = hidden_fn(model, batch.clean_BT, batch.noisy_BNL, batch.blocks_BN)
     rows = batch.weights_BNL > 0
@@ -143,7 +148,7 @@ class Trainer:
         self.step = 0
         self.next_sample = 0
         self.optimizers = optimizers(model, config)
-        self.hidden_fn = doubled_hidden
+        self.hidden_fn: HiddenFn = doubled_hidden
         if config.compile:
             self.hidden_fn = torch.compile(doubled_hidden, dynamic=False)
         if config.threads:

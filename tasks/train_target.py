@@ -117,5 +117,6 @@ def train_target(config: TrainTargetConfig, report: Callable[[dict], None]) -> P
         report,
     )
     save_checkpoint(model.to(torch.float32), folder)
-    (folder / "training.json").write_text(json.dumps(config.model_dump(), indent=2) + "\n")
+    told = config.model_dump(exclude={"out", "init"})  # facts of the model, not of the machine
+    (folder / "training.json").write_text(json.dumps(told, indent=2) + "\n")
     return folder
