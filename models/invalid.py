@@ -1,6 +1,6 @@
 """Validation errors told in one line: field, value, and what it must be."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -19,7 +19,10 @@ def _tell(problem: Any, model: type[BaseModel] | None, prefix: str) -> str:
     loc, kind, message = problem["loc"], problem["type"], problem["msg"]
     field = prefix + ".".join(map(str, loc))
     if kind == "value_error":
-        return str(problem["ctx"]["error"])
+        told = str(problem["ctx"]["error"])
+        # Checks of a whole model name their field themselves; those of one value cannot know it.
+        whole = not loc or isinstance(problem["input"], Mapping)
+        return told if whole else f"{field}: {problem['input']!r} {told}"
     if kind == "extra_forbidden":
         valid = _valid_keys(model, loc[:-1])
         return f"{field}: unknown key" + (f"; valid: {', '.join(valid)}" if valid else "")

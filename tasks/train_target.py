@@ -68,7 +68,7 @@ class TrainTargetConfig(BaseModel):
     def _known_kinds(cls, mix: dict[str, float]) -> dict[str, float]:
         unknown = sorted(mix.keys() - GENERATORS.keys())
         if unknown:
-            raise ValueError(f"{unknown[0]!r} is not one of {', '.join(GENERATORS)}")
+            raise ValueError(f"mix.{unknown[0]}: unknown kind; valid: {', '.join(GENERATORS)}")
         return mix
 
 
