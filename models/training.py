@@ -1,15 +1,15 @@
 """Training a block-causal diffusion target from scratch: configuration, loop, checkpoints.
 
-Samples come in as an iterator factory, so that this room needs to know no task. A run stops and
-goes on at any time: from its full checkpoint, or, where only weights were kept, from those.
+Samples come in by number, so that this room needs to know no task. A run stops and goes on at any
+time: from its full checkpoint, or, where only weights were kept, from those.
 """
 
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,16 +18,20 @@ from torch.nn import functional as F
 
 from models.doubled import doubled_hidden
 from models.noising import NoisedBatch, Sample, noised_batch
+from models.spec import TargetSpec
 from models.transformer import Transformer
 
-Samples = Callable[[int], Iterator[Sample]]
-"""``samples(first)`` yields training samples number first, first + 1, ... without end."""
+SampleAt = Callable[[int], Sample]
+"""Training sample number n: a pure function, defined for every n from 0 on."""
 
 HiddenFn = Callable[[Transformer, Tensor, Tensor, Tensor], Tensor]
 """``doubled_hidden``, or its compiled form."""
 
 CHECKPOINT = "checkpoint.pt"
 PROGRESS = "progress.json"
+
+LEFT_OUT_IN_A_ROW = 1000
+"""So many samples beyond every length, one after the other, are a mistake."""
 
 
 class TrainingConfig(BaseModel):
@@ -46,7 +50,7 @@ class TrainingConfig(BaseModel):
     ordered_share: float = Field(default=0.5, ge=0, le=1)
     """Share of the views whose masks lean to the block's end (see ``noised_batch``)."""
     lengths: tuple[int, ...] = (192, 288)
-    """Padded sample lengths; each sample goes to the shortest that holds it."""
+    """Padded sample lengths; a sample goes to the shortest that holds it, or is left out."""
     learning_rate: float = 2e-3
     weight_decay: float = 0.02
     clip_norm: float = 1.0
@@ -106,47 +110,79 @@ def batch_loss(
     return (losses * batch.weights_BNL[rows]).sum()
 
 
-def batches(
-    samples: Samples, model: Transformer, config: TrainingConfig, first: int
-) -> Iterator[tuple[int, NoisedBatch]]:
-    """Batches of one padded length each, with the number of the next unread sample."""
-    spec = model.spec
-    waiting: dict[int, list[Sample]] = {length: [] for length in config.lengths}
-    for index, sample in enumerate(samples(first), start=first):
-        need = sample.num_blocks(spec.block_size) * spec.block_size
-        length = min((n for n in config.lengths if n >= need), default=None)
-        if length is None:
-            raise ValueError(
-                f"lengths: sample {index} needs {need} tokens, more than {max(config.lengths)}"
+class BatchSource:
+    """Noised batches, each of samples of one padded length.
+
+    ``next_sample`` and ``waiting``, the numbers of samples that were read and are in no batch yet,
+    are all that a source must remember to go on elsewhere as if it had never stopped.
+    """
+
+    def __init__(self, sample_at: SampleAt, spec: TargetSpec, config: TrainingConfig) -> None:
+        self.sample_at = sample_at
+        self.spec = spec
+        self.config = config
+        self.next_sample = 0
+        self._queues: dict[int, list[tuple[int, Sample]]] = {n: [] for n in sorted(config.lengths)}
+
+    @property
+    def waiting(self) -> list[int]:
+        return sorted(number for queue in self._queues.values() for number, _ in queue)
+
+    def restore(self, next_sample: int, waiting: Sequence[int]) -> None:
+        """Stand where a source stood that had this ``next_sample`` and ``waiting``."""
+        self.next_sample = next_sample
+        for queue in self._queues.values():
+            queue.clear()
+        for number in waiting:
+            self._read(number)
+
+    def next(self) -> NoisedBatch:
+        """The next batch; its noise is drawn from the number of the sample that fills it."""
+        left_out = 0
+        while True:
+            number = self.next_sample
+            self.next_sample += 1
+            length = self._read(number)
+            left_out = left_out + 1 if length is None else 0
+            if left_out == LEFT_OUT_IN_A_ROW:
+                longest = max(self.config.lengths)
+                raise ValueError(f"lengths: {left_out} samples in a row exceed {longest} tokens")
+            if length is None or len(self._queues[length]) < self.config.batch_size:
+                continue
+            full = [sample for _, sample in self._queues[length]]
+            self._queues[length].clear()
+            return noised_batch(
+                full,
+                length,
+                self.config.noisy_blocks,
+                self.spec.block_size,
+                self.spec.mask_token_id,
+                self.spec.pad_token_id,
+                torch.Generator().manual_seed(self.config.seed * 1_000_003 + number),
+                self.config.ordered_share,
             )
-        waiting[length].append(sample)
-        if len(waiting[length]) == config.batch_size:
-            generator = torch.Generator().manual_seed(config.seed * 1_000_003 + index)
-            full, waiting[length] = waiting[length], []
-            yield (
-                index + 1,
-                noised_batch(
-                    full,
-                    length,
-                    config.noisy_blocks,
-                    spec.block_size,
-                    spec.mask_token_id,
-                    spec.pad_token_id,
-                    generator,
-                    config.ordered_share,
-                ),
-            )
+
+    def _read(self, number: int) -> int | None:
+        """Queue sample ``number`` under its padded length, which is returned; None: too long."""
+        sample = self.sample_at(number)
+        need = sample.num_blocks(self.spec.block_size) * self.spec.block_size
+        length = next((n for n in self._queues if n >= need), None)
+        if length is not None:
+            self._queues[length].append((number, sample))
+        return length
 
 
 class Trainer:
     """One training run in a folder: ``checkpoint.pt`` (everything) and ``progress.json``."""
 
-    def __init__(self, model: Transformer, config: TrainingConfig, folder: Path) -> None:
+    def __init__(
+        self, model: Transformer, sample_at: SampleAt, config: TrainingConfig, folder: Path
+    ) -> None:
         self.model = model.to(config.device)
+        self.source = BatchSource(sample_at, model.spec, config)
         self.config = config
         self.folder = folder
         self.step = 0
-        self.next_sample = 0
         self.optimizers = optimizers(model, config)
         self.hidden_fn: HiddenFn = doubled_hidden
         if config.compile:
@@ -162,28 +198,33 @@ class Trainer:
             self.model.load_state_dict(state["model"])
             for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(saved)
-            self.step, self.next_sample = state["step"], state["next_sample"]
+            self._restore_progress(state["progress"])
             return f"full checkpoint at step {self.step}"
         if progress.exists():
-            state = json.loads(progress.read_text())
-            self.step, self.next_sample = state["step"], state["next_sample"]
+            self._restore_progress(json.loads(progress.read_text()))
             return f"weights alone, at step {self.step}"
         return "nothing: a fresh run"
+
+    def _progress(self) -> dict[str, Any]:
+        source = self.source
+        return {"step": self.step, "next_sample": source.next_sample, "waiting": source.waiting}
+
+    def _restore_progress(self, progress: dict[str, Any]) -> None:
+        self.step = progress["step"]
+        self.source.restore(progress["next_sample"], progress["waiting"])
 
     def save(self) -> None:
         """Write the full checkpoint; an interrupted write leaves the old one whole."""
         state = {
             "model": self.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "step": self.step,
-            "next_sample": self.next_sample,
+            "progress": self._progress(),
         }
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = self.folder / (CHECKPOINT + ".partial")
         torch.save(state, partial)
         partial.replace(self.folder / CHECKPOINT)
-        progress = {"step": self.step, "next_sample": self.next_sample}
-        (self.folder / PROGRESS).write_text(json.dumps(progress) + "\n")
+        (self.folder / PROGRESS).write_text(json.dumps(self._progress()) + "\n")
 
     def train_step(self, batch: NoisedBatch) -> float:
         """One optimizer step; returns the batch's loss in nats a masked position."""
@@ -203,13 +244,11 @@ class Trainer:
         self.step += 1
         return loss.item()
 
-    def run(self, samples: Samples, report: Callable[[dict], None]) -> None:
+    def run(self, report: Callable[[dict], None]) -> None:
         """Train until ``steps``, reporting and saving as configured."""
-        source = batches(samples, self.model, self.config, self.next_sample)
         started, losses = time.perf_counter(), []
         while self.step < self.config.steps:
-            self.next_sample, batch = next(source)
-            losses.append(self.train_step(batch))
+            losses.append(self.train_step(self.source.next()))
             if self.step % self.config.log_every == 0 or self.step == self.config.steps:
                 seconds = (time.perf_counter() - started) / len(losses)
                 mean = sum(losses) / len(losses)

@@ -1,7 +1,7 @@
-"""Training text of the bundled tasks: an endless, seeded, resumable mix."""
+"""Training text of the bundled tasks: an endless, seeded mix, each sample by its number."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from tokenizers import Tokenizer
 
@@ -28,13 +28,3 @@ def encode_sample(tokenizer: Tokenizer, problem: Problem) -> Sample:
     prompt = tokenizer.encode(chat_text(problem.prompt), add_special_tokens=False).ids
     answer = tokenizer.encode(problem.answer, add_special_tokens=False).ids
     return Sample(tuple(prompt), (*answer, MESSAGE_END_ID))
-
-
-def samples(tokenizer: Tokenizer, seed: int, mix: Mix, first: int, limit: int) -> Iterator[Sample]:
-    """Samples number ``first`` onward, leaving out those of more than ``limit`` tokens."""
-    index = first
-    while True:
-        sample = encode_sample(tokenizer, problem_at(seed, index, mix))
-        index += 1
-        if len(sample.prompt) + len(sample.answer) <= limit:
-            yield sample

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from tokenizers import Tokenizer
 
 from models.checkpoint import load_weights, save_checkpoint
+from models.noising import Sample
 from models.spec import TargetSpec
 from models.text import (
     MASK_ID,
@@ -21,7 +22,7 @@ from models.text import (
 )
 from models.training import Trainer, TrainingConfig, init_weights
 from models.transformer import Transformer
-from tasks.corpus import GENERATORS, problem_at, samples
+from tasks.corpus import GENERATORS, encode_sample, problem_at
 
 
 class TokenizerConfig(BaseModel):
@@ -109,13 +110,13 @@ def train_target(config: TrainTargetConfig, report: Callable[[dict], None]) -> P
     start = folder if (folder / "model.safetensors").exists() else config.init
     if start:
         load_weights(model, Path(start))
-    trainer = Trainer(model, config.training, folder / "training")
+
+    def sample_at(number: int) -> Sample:
+        return encode_sample(tokenizer, problem_at(config.data_seed, number, config.mix))
+
+    trainer = Trainer(model, sample_at, config.training, folder / "training")
     report({"resumed_from": trainer.resume()})
-    limit = max(config.training.lengths)
-    trainer.run(
-        lambda first: samples(tokenizer, config.data_seed, config.mix, first, limit),
-        report,
-    )
+    trainer.run(report)
     save_checkpoint(model.to(torch.float32), folder)
     told = config.model_dump(exclude={"out", "init"})  # facts of the model, not of the machine
     (folder / "training.json").write_text(json.dumps(told, indent=2) + "\n")

@@ -1,9 +1,8 @@
 """Training learns, stops and goes on as if it had never stopped."""
 
-import itertools
 import random
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +10,11 @@ import torch
 from models.noising import Sample
 from models.training import (
     CHECKPOINT,
+    BatchSource,
+    SampleAt,
     Trainer,
     TrainingConfig,
     batch_loss,
-    batches,
     init_weights,
     learning_rate_at,
 )
@@ -35,12 +35,16 @@ CONFIG = TrainingConfig(
 )
 
 
-def copying(first: int) -> Iterator[Sample]:
-    """Sample n: four tokens, then the same four again, and the stop id."""
-    for index in itertools.count(first):
-        draw = random.Random(index)
-        tokens = tuple(draw.choice((4, 5, 6)) for _ in range(4))
-        yield Sample(tokens, (*tokens, 2))
+def copying(number: int) -> Sample:
+    """Four tokens, then the same four again, and the stop id."""
+    draw = random.Random(number)
+    tokens = tuple(draw.choice((4, 5, 6)) for _ in range(4))
+    return Sample(tokens, (*tokens, 2))
+
+
+def uneven(number: int) -> Sample:
+    """Two of three samples are short, one is long."""
+    return Sample((4,) * (3 if number % 3 else 9), (5, 2))
 
 
 def fresh(seed: int = 0) -> Transformer:
@@ -49,19 +53,25 @@ def fresh(seed: int = 0) -> Transformer:
     return model
 
 
-def trained(folder: Path, steps: int, model: Transformer | None = None) -> Trainer:
+def trained(
+    folder: Path,
+    steps: int,
+    model: Transformer | None = None,
+    sample_at: SampleAt = copying,
+    **changes: object,
+) -> Trainer:
     """A trainer that resumed whatever lies in ``folder`` and ran up to ``steps``."""
-    config = CONFIG.model_copy(update={"steps": steps, "cooldown": 0})
-    trainer = Trainer(model or fresh(), config, folder)
+    config = CONFIG.model_copy(update={"steps": steps, "cooldown": 0} | changes)
+    trainer = Trainer(model or fresh(), sample_at, config, folder)
     trainer.resume()
-    trainer.run(copying, lambda row: None)
+    trainer.run(lambda row: None)
     return trainer
 
 
 def test_thirty_steps_learn(tmp_path: Path) -> None:
     rows: list[dict] = []
-    trainer = Trainer(fresh(), CONFIG, tmp_path)
-    trainer.run(copying, rows.append)
+    trainer = Trainer(fresh(), copying, CONFIG, tmp_path)
+    trainer.run(rows.append)
     assert [row["step"] for row in rows] == [10, 20, 30]
     losses = [row["loss"] for row in rows]
     assert losses[0] > losses[1] > losses[2]
@@ -69,11 +79,19 @@ def test_thirty_steps_learn(tmp_path: Path) -> None:
     assert all(row["seconds_per_step"] > 0 for row in rows)
 
 
-def test_a_resumed_run_continues_bit_by_bit(tmp_path: Path) -> None:
-    through = trained(tmp_path / "through", 20)
-    trained(tmp_path / "halves", 10)
-    resumed = trained(tmp_path / "halves", 20, fresh(seed=9))
-    assert (resumed.step, resumed.next_sample) == (through.step, through.next_sample)
+@pytest.mark.parametrize(("sample_at", "lengths"), [(copying, (16,)), (uneven, (8, 16))])
+def test_a_resumed_run_continues_bit_by_bit(
+    tmp_path: Path, sample_at: SampleAt, lengths: tuple[int, ...]
+) -> None:
+    """With two lengths, samples of one wait while a batch of the other is full."""
+    case: dict[str, Any] = {"sample_at": sample_at, "lengths": lengths, "checkpoint_every": 1}
+    through = trained(tmp_path / "through", 9, **case)
+    half = trained(tmp_path / "halves", 4, **case)
+    assert bool(half.source.waiting) == (len(lengths) == 2)
+    resumed = trained(tmp_path / "halves", 9, fresh(seed=9), **case)
+    assert resumed.step == through.step
+    assert resumed.source.next_sample == through.source.next_sample
+    assert resumed.source.waiting == through.source.waiting
     for (name, one), other in zip(
         through.model.named_parameters(), resumed.model.parameters(), strict=True
     ):
@@ -81,11 +99,11 @@ def test_a_resumed_run_continues_bit_by_bit(tmp_path: Path) -> None:
 
 
 def test_resume_says_what_it_found(tmp_path: Path) -> None:
-    assert Trainer(fresh(), CONFIG, tmp_path).resume() == "nothing: a fresh run"
+    assert Trainer(fresh(), copying, CONFIG, tmp_path).resume() == "nothing: a fresh run"
     trained(tmp_path, 10)
-    assert Trainer(fresh(), CONFIG, tmp_path).resume() == "full checkpoint at step 10"
+    assert Trainer(fresh(), copying, CONFIG, tmp_path).resume() == "full checkpoint at step 10"
     (tmp_path / CHECKPOINT).unlink()
-    assert Trainer(fresh(), CONFIG, tmp_path).resume() == "weights alone, at step 10"
+    assert Trainer(fresh(), copying, CONFIG, tmp_path).resume() == "weights alone, at step 10"
 
 
 def test_weights_alone_are_enough_to_go_on(tmp_path: Path) -> None:
@@ -95,42 +113,41 @@ def test_weights_alone_are_enough_to_go_on(tmp_path: Path) -> None:
     (tmp_path / CHECKPOINT).unlink()
     model = fresh(seed=5)
     model.load_state_dict(kept)
-    trainer = Trainer(model, CONFIG.model_copy(update={"cooldown": 0}), tmp_path)
+    trainer = Trainer(model, copying, CONFIG.model_copy(update={"cooldown": 0}), tmp_path)
     trainer.resume()
-    assert (trainer.step, trainer.next_sample) == (20, half.next_sample)
+    assert (trainer.step, trainer.source.next_sample) == (20, half.source.next_sample)
     rows: list[dict] = []
-    trainer.run(copying, rows.append)
+    trainer.run(rows.append)
     assert [row["step"] for row in rows] == [30]
     scratch: list[dict] = []
-    Trainer(fresh(), CONFIG, tmp_path / "scratch").run(copying, scratch.append)
+    Trainer(fresh(), copying, CONFIG, tmp_path / "scratch").run(scratch.append)
     assert rows[0]["loss"] < scratch[0]["loss"]
 
 
 def test_an_interrupted_write_leaves_the_old_checkpoint_whole(tmp_path: Path) -> None:
     trained(tmp_path, 10)
     (tmp_path / f"{CHECKPOINT}.partial").write_bytes(b"half")
-    assert Trainer(fresh(), CONFIG, tmp_path).resume() == "full checkpoint at step 10"
+    assert Trainer(fresh(), copying, CONFIG, tmp_path).resume() == "full checkpoint at step 10"
 
 
 def test_samples_go_to_the_shortest_length_that_holds_them() -> None:
-    def alternating(first: int) -> Iterator[Sample]:
-        for index in itertools.count(first):
-            yield Sample((4,) * (3 if index % 2 else 9), (5, 2))
-
-    config = CONFIG.model_copy(update={"lengths": (8, 16), "batch_size": 3})
-    found = list(itertools.islice(batches(alternating, fresh(), config, 0), 4))
-    lengths = [batch.clean_BT.shape[1] for _, batch in found]
-    assert sorted(lengths) == [8, 8, 16, 16]
-    assert [index for index, _ in found] == sorted(index for index, _ in found)
+    config = CONFIG.model_copy(update={"lengths": (16, 8), "batch_size": 3})
+    source = BatchSource(uneven, tiny_spec(), config)
+    assert [source.next().clean_BT.shape[1] for _ in range(6)] == [8, 16, 8, 8, 16, 8]
 
 
-def test_a_sample_beyond_every_length_is_refused_by_number() -> None:
-    def growing(first: int) -> Iterator[Sample]:
-        for index in itertools.count(first):
-            yield Sample((4,) * 4 * index, (5, 2))
+def test_samples_beyond_every_length_are_left_out() -> None:
+    source = BatchSource(uneven, tiny_spec(), CONFIG.model_copy(update={"lengths": (8,)}))
+    batches = [source.next() for _ in range(3)]
+    assert all(batch.clean_BT.shape == (4, 8) for batch in batches)
+    assert source.next_sample == 18  # 12 short ones, and the 6 long ones among them
+    assert source.waiting == []
 
-    with pytest.raises(ValueError, match="sample 4 needs 20 tokens, more than 16"):
-        list(batches(growing, fresh(), CONFIG.model_copy(update={"batch_size": 9}), 0))
+
+def test_lengths_that_hold_no_sample_are_refused() -> None:
+    source = BatchSource(lambda number: Sample((4,) * 20, (5, 2)), tiny_spec(), CONFIG)
+    with pytest.raises(ValueError, match="lengths: 1000 samples in a row exceed 16 tokens"):
+        source.next()
 
 
 def test_the_schedule_warms_up_and_cools_down() -> None:
@@ -143,7 +160,7 @@ def test_the_schedule_warms_up_and_cools_down() -> None:
 
 def test_the_loss_is_the_mean_over_views_of_the_mean_over_masks() -> None:
     model = fresh()
-    _, batch = next(batches(copying, model, CONFIG, 0))
+    batch = BatchSource(copying, model.spec, CONFIG).next()
     views = []
     for row in range(4):
         for view in range(4):
