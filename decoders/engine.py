@@ -1,5 +1,6 @@
 """A loaded target with its tokenizer and drafters: prompt rows in, result rows out."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -25,7 +26,11 @@ class Engine:
         self._slots = count()
 
     def requests(self, rows: Iterable[PromptRow], options: DecodeOptions) -> list[Request]:
-        """Requests of prompt rows, in their order."""
+        """Requests of prompt rows, in their order; results are told apart by their ids."""
+        rows = list(rows)
+        twice = [id for id, times in Counter(row.id for row in rows).items() if times > 1]
+        if twice:
+            raise ValueError(f"id {twice[0]!r} stands on more than one row")
         return [build_request(row, options, self.codec) for row in rows]
 
     def decoder(self, observer: Observer | None = None) -> Decoder:

@@ -22,13 +22,19 @@ def find_order_model(path: str | None, target_folder: Path) -> Path:
 
 
 def load_order_model(folder: Path) -> OrderModel:
-    """The order model of a drafter folder, in evaluation mode."""
+    """The order model of a drafter folder, in evaluation mode; strict like a target's weights."""
     config = json.loads((folder / "config.json").read_text())
     kind = config.pop("model_type", None)
     if kind != MODEL_TYPE:
         raise ValueError(f"drafter {folder}: model_type {kind!r} is not {MODEL_TYPE!r}")
     model = OrderModel(OrderModelConfig(**config))
-    model.load_state_dict(load_file(folder / "model.safetensors"))
+    weights = folder / "model.safetensors"
+    if not weights.exists():
+        raise ValueError(f"drafter {folder} holds no model.safetensors")
+    try:
+        model.load_state_dict(load_file(weights))
+    except RuntimeError as error:  # names every tensor that is missing, unknown or misshapen
+        raise ValueError(f"drafter {weights}: {' '.join(str(error).split())}") from error
     return model.requires_grad_(False).eval()
 
 

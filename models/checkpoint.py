@@ -62,6 +62,8 @@ def load_weights(model: Transformer, folder: Path) -> None:
             for name in sorted(tensors.keys()):
                 if name not in wanted:
                     raise ValueError(f"{shard.name}: unknown tensor {name}")
+                if name in found:
+                    raise ValueError(f"{shard.name}: {name} stands in an earlier file too")
                 _fill(wanted[name], tensors.get_tensor(name), f"{shard.name}: {name}")
                 found.add(name)
     missing = sorted(wanted.keys() - found)

@@ -32,6 +32,7 @@ def read_spec(config: dict, generation_config: dict, name: str) -> TargetSpec:
     missing = [key for key in _REQUIRED if key not in config]
     if missing:
         raise ValueError(f"config.json of {name}: missing {', '.join(missing)}")
+    _refuse_unknown_layers(config, name)
     stop = generation_config.get("eos_token_id", config["eos_token_id"])
     pad = config.get("pad_token_id")
     return TargetSpec(
@@ -84,6 +85,16 @@ def write_config(spec: TargetSpec, dtype: str) -> tuple[dict, dict]:
 def checkpoint_name(parameter: str) -> str:
     """Our parameter name as the checkpoint spells it."""
     return parameter if parameter.startswith("lm_head.") else f"model.{parameter}"
+
+
+def _refuse_unknown_layers(config: dict, name: str) -> None:
+    """Settings that change what the layers compute are refused rather than ignored."""
+    known = {"hidden_act": "silu", "attention_bias": False, "use_sliding_window": False}
+    for key, value in known.items():
+        if config.get(key, value) != value:
+            raise ValueError(
+                f"config.json of {name}: {key} {config[key]!r}: only {value!r} is known"
+            )
 
 
 def _rope_theta(config: dict, name: str) -> float:

@@ -1,12 +1,8 @@
 """Every lossless method equals draft-free decoding token by token: the full product at L = 4."""
 
-import random
-from collections.abc import Iterator
-
 import pytest
 import torch
 
-from decoders.request import Request
 from models.target import Target
 from tests.reference.grid import (
     BUDGETS,
@@ -16,8 +12,8 @@ from tests.reference.grid import (
     RULES,
     STOP_IDS,
     TEMPERATURES,
-    cut,
     draft,
+    mixed_requests,
     model_of,
     reference,
 )
@@ -105,34 +101,6 @@ def test_alone_every_prompt_length_and_stop_position_equals_standard(
                 assert outcome(result) == expected, (method, length, position)
                 by_stop_id |= {position} if is_new else set()
     assert by_stop_id == set(range(LONGEST)), "a stop id was met at every position"
-
-
-def mixed_requests(dtype: torch.dtype) -> Iterator[tuple[Request, tuple[tuple[int, ...], str]]]:
-    """All methods, budgets, temperatures, rules and prompt lengths, with their outcomes."""
-    settings = [
-        (method, budget, temperature, length)
-        for method in ("chain", "order")
-        for budget in BUDGETS
-        for temperature in TEMPERATURES
-        for length in LENGTHS
-    ]
-    random.Random(1).shuffle(settings)
-    for index, (method, budget, temperature, length) in enumerate(settings):
-        cap, confidence = RULES[(index // 3) % len(RULES)]
-        limit, ignore_stop = LONGEST - index % 4, index % 5 == 0
-        options = draft(
-            method,
-            budget,
-            temperature,
-            cap,
-            confidence,
-            max_new_tokens=limit,
-            ignore_stop=ignore_stop,
-        )
-        ids = reference(dtype, temperature, cap, confidence, length).token_ids
-        stop_ids = () if ignore_stop else STOP_IDS
-        request = Request(str(index), prompt_of(length), options, length)
-        yield request, cut(ids, limit, stop_ids)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

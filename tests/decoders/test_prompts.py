@@ -14,6 +14,7 @@ from decoders.prompts import PromptRow, build_request
 from decoders.request import Request
 from models.target import Target
 from models.text import TextCodec, open_codec, save_tokenizer, train_tokenizer
+from tests.conftest import tiny_model
 
 OPTIONS = DecodeOptions(method="chain", budget=3, temperature=0.7, max_new_tokens=5, seed=11)
 
@@ -143,3 +144,9 @@ def test_results_do_not_depend_on_a_rows_place_in_the_file(
     back = {r["id"]: r["token_ids"] for r in engine.generate(rows[::-1], options)}
     assert forth == back
     assert len({tuple(ids) for ids in forth.values()}) > 1
+
+
+def test_two_rows_of_one_id_are_refused(tiny_folder: Path) -> None:
+    engine = Engine(tiny_folder, Target(tiny_model()), {})
+    with pytest.raises(ValueError, match="id 'a' stands on more than one row"):
+        engine.requests([row(), row(prompt_ids=[7])], OPTIONS)

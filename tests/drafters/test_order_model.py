@@ -1,5 +1,6 @@
 """The order model: a distribution over what is masked, small enough, and blind to the text."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,12 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
     assert not loaded.training
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, loaded.state_dict()[name]), name
+
+
+def test_weights_of_another_size_are_refused_by_name(tmp_path: Path) -> None:
+    small = OrderModelConfig(width=32, heads=4, layers=1, feed_forward=64)
+    save_order_model(OrderModel(small.model_copy(update={"layers": 2})), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text()) | small.model_dump()
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"model\.safetensors: .*Unexpected key.*\.1\."):
+        load_order_model(tmp_path)

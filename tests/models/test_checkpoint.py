@@ -88,6 +88,24 @@ def test_any_sharding_loads(folder: Path) -> None:
         assert torch.equal(one, other)
 
 
+def test_a_tensor_in_two_files_is_refused(folder: Path) -> None:
+    save_file({NAME: torch.ones(16, 32)}, folder / "second.safetensors")
+    with pytest.raises(ValueError, match=rf"second.*{NAME} stands in an earlier file too"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("hidden_act", "gelu"), ("attention_bias", True), ("use_sliding_window", True)],
+)
+def test_layers_that_would_compute_something_else_are_refused(
+    folder: Path, key: str, value: object
+) -> None:
+    configure(folder, **{key: value})
+    with pytest.raises(ValueError, match=f"{key} {value!r}: only"):
+        load(folder)
+
+
 def test_a_missing_tensor_is_named(folder: Path) -> None:
     rewrite(folder, lambda tensors: tensors.pop(NAME))
     with pytest.raises(ValueError, match=f"1 tensors are missing: {NAME}"):

@@ -21,12 +21,12 @@ from models.tensor_parallel import (
     unpack,
 )
 from tests.conftest import tiny_model, tiny_spec
+from tests.reference.grid import STOP_IDS, mixed_requests
+from tests.reference.running import outcome, tiny_proposers
 
 DTYPES = [torch.float64, torch.float32]
 CLOSE = {torch.float64: 1e-12, torch.float32: 1e-5}
-# No empty prompt: its first block is nothing but masks, whose logits are equal at every position in
-# exact arithmetic, so that the last bit decides what is committed first.
-PROMPTS: list[tuple[int, ...]] = [(5,), (4, 5, 6, 7), (4, 5, 6, 7, 8, 9), tuple(range(4, 15))]
+PROMPTS: list[tuple[int, ...]] = [(), (5,), (4, 5, 6, 7), (4, 5, 6, 7, 8, 9), tuple(range(4, 15))]
 
 
 def follower(port: int, dtype: torch.dtype) -> None:
@@ -124,6 +124,21 @@ def test_chain_equals_standard_on_two_ranks(
     standard = outputs(leader, options("standard", temperature=temperature))
     assert tokens(chain) == tokens(standard)
     assert sum(r.nfe for r in chain) < sum(r.nfe for r in standard)
+
+
+@pytest.mark.parametrize(("batch_size", "every"), [(1, 4), (4, 1)])
+def test_every_point_of_the_exactness_grid_holds_on_two_ranks(
+    leader: LeadingTarget, batch_size: int, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outcomes expected are those of one rank's naive twin; alone, a fourth of the points."""
+    spec = leader.spec.model_copy(update={"stop_token_ids": STOP_IDS})
+    monkeypatch.setattr(leader, "spec", spec)
+    pairs = list(mixed_requests(leader.local.model.dtype))[::every]
+    decoder = Decoder(leader, tiny_proposers())
+    results = decode(decoder, [request for request, _ in pairs], batch_size)
+    found = {result.request.id: outcome(result) for result in results}
+    wrong = [request for request, expected in pairs if found[request.id] != expected]
+    assert not wrong
 
 
 def test_a_message_carries_the_whole_batch() -> None:

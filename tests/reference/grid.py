@@ -5,12 +5,14 @@ Since a text that stops earlier is a prefix of it, that one run also says what e
 and every smaller limit must give.
 """
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import torch
 
 from decoders.options import DecodeOptions
+from decoders.request import Request
 from models.transformer import Transformer
 from tests.conftest import tiny_model
 from tests.reference.decoding import NaiveResult, naive_decode
@@ -61,3 +63,31 @@ def cut(ids: Sequence[int], limit: int, stop_ids: Sequence[int]) -> tuple[tuple[
         if token in stop_ids:
             return tuple(ids[:index]), "stop"
     return tuple(ids[:limit]), "length"
+
+
+def mixed_requests(dtype: torch.dtype) -> Iterator[tuple[Request, tuple[tuple[int, ...], str]]]:
+    """All methods, budgets, temperatures, rules and prompt lengths, with their outcomes."""
+    settings = [
+        (method, budget, temperature, length)
+        for method in ("chain", "order")
+        for budget in BUDGETS
+        for temperature in TEMPERATURES
+        for length in LENGTHS
+    ]
+    random.Random(1).shuffle(settings)
+    for index, (method, budget, temperature, length) in enumerate(settings):
+        cap, confidence = RULES[(index // 3) % len(RULES)]
+        limit, ignore_stop = LONGEST - index % 4, index % 5 == 0
+        options = draft(
+            method,
+            budget,
+            temperature,
+            cap,
+            confidence,
+            max_new_tokens=limit,
+            ignore_stop=ignore_stop,
+        )
+        ids = reference(dtype, temperature, cap, confidence, length).token_ids
+        stop_ids = () if ignore_stop else STOP_IDS
+        request = Request(str(index), prompt_of(length), options, length)
+        yield request, cut(ids, limit, stop_ids)
