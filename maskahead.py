@@ -182,6 +182,24 @@ def bench(
     say(f"report: {out}")
 
 
+@app.command(
+    epilog="Example: maskahead calibrate --traces runs/cap1 --traces runs/cap09 --out graph.json"
+)
+def calibrate(
+    traces: Annotated[
+        list[Path], typer.Option(metavar="DIR", help="Draft-free traces; one folder for each cap.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The graphs, as JSON.")],
+) -> None:
+    """Calibrate the draft graphs of method graph from traces (about 50 problems are enough)."""
+    from decoders.draft_graph import save_graphs
+    from decoders.graph_calibration import calibrate_folders
+
+    graphs = calibrate_folders(traces)
+    save_graphs(graphs, out)
+    say(f"{out}: graphs of cap {', '.join(f'{graph.cap:g}' for graph in graphs.graphs)}")
+
+
 @train.command(
     "target", epilog="Example: maskahead train target --config configs/train-sdar-tiny.yaml"
 )

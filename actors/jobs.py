@@ -9,9 +9,9 @@ from typing import Any
 
 from actors.runner import Runner, open_runner
 from decoders.options import DecodeOptions
+from decoders.proposers.registry import find_drafter
 from decoders.trace import Trace
 from decoders.trace_store import TraceManifest, TraceStore
-from drafters.bundle import find_order_model
 from drafters.config import DrafterConfig
 from models.checkpoint import digest, find_checkpoint
 from models.config import TargetConfig
@@ -81,9 +81,9 @@ def describe_run(
         "prompts": {"digest": file.digest, "rows": len(file.rows)},
         "decode": options.model_dump(exclude={"batch_size"}),
     }
-    if options.method == "order":
-        order_folder = find_order_model(drafter.path, folder)
-        run["drafter"] = {"name": order_folder.name, "digest": digest(order_folder)}
+    path = find_drafter(options.method, folder, drafter)
+    if path is not None:
+        run["drafter"] = {"name": path.name, "digest": digest(path)}
     return run
 
 

@@ -63,4 +63,6 @@ def absolute_paths(
     target = target.model_copy(update={"path": str(find_checkpoint(target.path).resolve())})
     if drafter.path is not None:
         drafter = drafter.model_copy(update={"path": str(Path(drafter.path).resolve())})
+    if drafter.graph is not None:
+        drafter = drafter.model_copy(update={"graph": str(Path(drafter.graph).resolve())})
     return target, drafter

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from decoders.options import LOSSLESS_PROPOSERS
+from decoders.options import DRAFT_FREE, LOSSLESS
 from decoders.rules import cap_log_odds
 
 if TYPE_CHECKING:  # who only compares outputs needs no torch
     from decoders.trace import Trace
 
-DRAFT_FREE = ("standard", "threshold")
 Row = Mapping[str, Any]
 
 
@@ -43,7 +42,7 @@ def certify(
         if (row["token_ids"], row["stop_reason"]) != (base["token_ids"], base["stop_reason"])
     ]
     equal = len(rows) - len(differing)
-    if method not in (*LOSSLESS_PROPOSERS, *DRAFT_FREE):
+    if method not in (*LOSSLESS, *DRAFT_FREE):
         return Certificate("approximate", equal)
     if not differing:
         return Certificate("exact", equal)

@@ -2,14 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from decoders.loop import Decoder, Forwarder, Observer, decode
-from decoders.options import DecodeOptions
+from decoders.options import ORACLES, DecodeOptions
 from decoders.prompts import PromptRow, build_request
 from decoders.proposers.base import Proposer
+from decoders.proposers.oracle import OracleProposer
 from decoders.request import Request, Result
 from decoders.trace import Trace, TraceRecorder
 from models.text import TextCodec, open_codec
@@ -38,7 +40,11 @@ class Engine:
         return Decoder(self.target, self.proposers, observer, self._slots)
 
     def decode(self, requests: Sequence[Request], batch_size: int = 1) -> Iterator[Result]:
-        """Results as they finish."""
+        """Results as they finish. Oracles first see the draft-free runs that they do not know."""
+        oracles = {r.options.method for r in requests} & set(ORACLES)
+        for oracle in (self.proposers.get(method) for method in sorted(oracles)):
+            if isinstance(oracle, OracleProposer):
+                oracle.futures.learn(self._record(oracle.futures.unknown(requests), batch_size))
         return decode(self.decoder(), requests, batch_size)
 
     def spell(self, result: Result, trace: bool = False) -> dict[str, Any]:
@@ -58,8 +64,11 @@ class Engine:
 
     def record(self, rows: Iterable[PromptRow], options: DecodeOptions) -> list[Trace]:
         """Traces of a draft-free run, in the order of the prompts."""
-        requests = self.requests(rows, options.draft_free())
+        return self._record(self.requests(rows, options), options.batch_size)
+
+    def _record(self, requests: Sequence[Request], batch_size: int) -> list[Trace]:
+        free = [replace(r, options=r.options.draft_free()) for r in requests]
         recorder = TraceRecorder()
-        results = decode(self.decoder(recorder), requests, options.batch_size)
+        results = decode(self.decoder(recorder), free, batch_size)
         found = {result.request.id: recorder.finish(result) for result in results}
-        return [found[request.id] for request in requests]
+        return [found[request.id] for request in free]

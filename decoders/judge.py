@@ -8,7 +8,12 @@ import torch
 from torch import Tensor
 
 from decoders.rules import Floats, Ints, Step, commit_step
-from decoders.sampling import log_odds, perturbed_scores, suppress_mask_token
+from decoders.sampling import (
+    filtered_scores,
+    log_odds,
+    perturbed_scores,
+    suppress_mask_token,
+)
 from decoders.sequence import Sequence
 from decoders.stale import Stale, summarize
 from decoders.state import State, masked_positions
@@ -16,7 +21,11 @@ from decoders.state import State, masked_positions
 
 @dataclass(frozen=True)
 class Judged:
-    """One request's rows of a forward; row slices of copy c are ``bounds[c]:bounds[c + 1]``."""
+    """One request's rows of a forward; row slices of copy c are ``bounds[c]:bounds[c + 1]``.
+
+    ``scores_RV`` order the tokens that a later draw may take: logits at T=0, filtered
+    log-probabilities at T>0, with the noise where drafts share it.
+    """
 
     sequence: Sequence
     bounds: tuple[int, ...]
@@ -45,21 +54,35 @@ class Judged:
         return summarize(self.positions[rows], logits, scores, top1, self.rank_log_odds[rows])
 
 
+def _noise(
+    sequence: Sequence, states: Seq[State], masked: Seq[Ints], device: torch.device
+) -> Tensor:
+    """The noise ``[R, V]`` of every row."""
+    tables: dict[int, Tensor] = {}
+    for state, positions in zip(states, masked, strict=True):
+        if len(positions) not in tables:
+            tables[len(positions)] = sequence.gumbel(state, device)
+    return torch.cat([tables[len(m)][torch.from_numpy(m).to(device)] for m in masked])
+
+
 def judge(sequence: Sequence, states: Seq[State], logits_RV: Tensor) -> Judged:
     """Draw the token and its confidence at every masked position of ``states``."""
     options, spec = sequence.request.options, sequence.spec
-    masked = [masked_positions(state, spec.mask_token_id) for state in states]
-    positions = np.concatenate([np.asarray(m, dtype=np.int64) for m in masked])
+    masked = [np.array(masked_positions(s, spec.mask_token_id), dtype=np.int64) for s in states]
+    positions = np.concatenate(masked)
     logits_RV = suppress_mask_token(logits_RV, spec.mask_token_id)
     if sequence.block_start == 0 and len(masked[0]) == spec.block_size:
         # An empty prompt: nothing but masks is seen, so all rows are equal, and rounding, which
         # differs between devices, must not choose among them.
         logits_RV[1:] = logits_RV[0]
-    gumbel = None
-    if options.temperature > 0:
-        gumbel = sequence.gumbel(logits_RV.device)[torch.from_numpy(positions)]
-    scores = perturbed_scores(logits_RV, gumbel, options.temperature, options.top_k, options.top_p)
-    tokens = scores.argmax(dim=1)
+    warm = options.temperature > 0
+    noise = _noise(sequence, states, masked, logits_RV.device) if warm else None
+    sampling = (options.temperature, options.top_k, options.top_p)
+    drawn = perturbed_scores(logits_RV, noise, *sampling)
+    tokens = drawn.argmax(dim=1)
+    # With shared noise, what is drawn now is likely drawn again; with fresh noise it says nothing.
+    fresh = warm and not options.coupled
+    scores = filtered_scores(logits_RV, *sampling) if fresh else drawn
     ranked = tokens if options.confidence == "chosen" else logits_RV.argmax(dim=1)
     return Judged(
         sequence=sequence,

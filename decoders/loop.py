@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from decoders.judge import judge
-from decoders.proposers.base import Proposer, View
+from decoders.proposers.base import Origin, Proposer, View
 from decoders.request import Request, Result, Round
 from decoders.rules import Step
 from decoders.sequence import Copies, Sequence
@@ -142,6 +142,7 @@ def view_of(sequence: Sequence) -> View:
         stale=sequence.stale,
         options=sequence.request.options,
         end=sequence.end,
+        origin=Origin(sequence.request, sequence.block_start),
     )
 
 

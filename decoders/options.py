@@ -4,7 +4,17 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-Method = Literal["standard", "threshold", "chain", "order"]
+Method = Literal[
+    "standard",
+    "threshold",
+    "chain",
+    "wtree",
+    "graph",
+    "order",
+    "oracle-position",
+    "oracle-token",
+    "oracle-joint",
+]
 Confidence = Literal["top1", "chosen"]
 
 COLDEST, HOTTEST = 1e-3, 1e3
@@ -20,12 +30,18 @@ Temperature = Annotated[float, AfterValidator(_usable_temperature)]
 """0 is argmax; beyond the bounds fp32 scores over- or underflow and every draw is meaningless."""
 
 METHODS: tuple[str, ...] = get_args(Method)
-LOSSLESS_PROPOSERS = ("chain", "order")
+DRAFT_FREE = ("standard", "threshold")
+ORACLES = ("oracle-position", "oracle-token", "oracle-joint")
+"""They read the draft-free run of the same prompt: ceilings to measure, nothing to serve."""
+PROPOSERS = ("chain", "wtree", "graph", "order")
+LOSSLESS = (*PROPOSERS, *ORACLES)
+"""Methods whose outputs equal their own draft-free run's."""
 
 _COMMON = {
     "method",
     "confidence",
     "temperature",
+    "coupled",
     "top_k",
     "top_p",
     "seed",
@@ -33,11 +49,15 @@ _COMMON = {
     "ignore_stop",
     "batch_size",
 }
+_DRAFTING = _COMMON | {"cap", "budget"}
 OPTIONS_OF: dict[str, set[str]] = {
     "standard": _COMMON | {"cap"},
     "threshold": _COMMON | {"tau"},
-    "chain": _COMMON | {"cap", "budget"},
-    "order": _COMMON | {"cap", "budget", "gamma", "hedge"},
+    "chain": _DRAFTING,
+    "wtree": _DRAFTING | {"width"},
+    "graph": _DRAFTING | {"prune"},
+    "order": _DRAFTING | {"gamma", "hedge"},
+    **dict.fromkeys(ORACLES, _DRAFTING),
 }
 
 
@@ -54,6 +74,10 @@ class DecodeOptions(BaseModel):
     """Mass floor: drafts of smaller mass are not verified (SPOT-gamma)."""
     hedge: float = Field(default=0.6, ge=0, le=1)
     """Below this top-1 probability a position's second candidate is drafted too."""
+    width: int = Field(default=3, ge=1, le=32)
+    """Children of a node of the breadth-first tree (wtree)."""
+    prune: float = Field(default=0.0, ge=0, lt=1)
+    """Graph drafts whose fills have a smaller geometric mean probability are not verified."""
     cap: float = Field(default=1.0, ge=0, le=1)
     """Confidence counts as at most this (capped order); 1 is off, 0 is left to right."""
     tau: float = Field(default=0.9, ge=0, lt=1)
@@ -62,6 +86,9 @@ class DecodeOptions(BaseModel):
     """Rank positions by their most likely token, or by the chosen (drawn) one."""
     temperature: Temperature = 0.0
     """0 takes the most likely token; above 0 tokens are drawn, with noise of the seed."""
+    coupled: bool = True
+    """Draw with noise of (seed, position, token) alone, which drafts share; off, every step draws
+    anew (the ablation of independent-sample verification)."""
     top_k: int = Field(default=0, ge=0)
     """Sample among the k most likely tokens; 0 is off."""
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -94,7 +121,7 @@ class DecodeOptions(BaseModel):
     @property
     def drafts(self) -> bool:
         """Whether the method proposes drafts."""
-        return self.method in LOSSLESS_PROPOSERS and self.budget > 0
+        return self.method in LOSSLESS and self.budget > 0
 
     def rule(self) -> dict[str, object]:
         """What decides a trajectory, apart from the noise: two runs that agree on it (and on
@@ -107,7 +134,7 @@ class DecodeOptions(BaseModel):
             "ignore_stop": self.ignore_stop,
         }
         if self.temperature > 0:
-            rule |= {"top_k": self.top_k, "top_p": self.top_p}
+            rule |= {"top_k": self.top_k, "top_p": self.top_p, "coupled": self.coupled}
         rule |= {"tau": self.tau} if self.method == "threshold" else {"cap": self.cap}
         return rule
 

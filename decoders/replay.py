@@ -7,7 +7,8 @@ has to run; which of its drafts the target would have reached is read off the tr
 from collections.abc import Generator, Sequence
 
 from decoders.options import DecodeOptions
-from decoders.proposers.base import Draft, Proposer, View
+from decoders.proposers.base import Draft, Origin, Proposer, View
+from decoders.proposers.oracle import OracleProposer
 from decoders.request import Kind, Result, Round
 from decoders.rules import Step
 from decoders.trace import Trace, TracedBlock
@@ -26,6 +27,8 @@ def replay(
     """
     for trace in traces:
         _check_rule(trace, options)
+    if isinstance(proposer, OracleProposer):
+        proposer.futures.learn(traces)
     running = {i: _replay_trace(trace, options) for i, trace in enumerate(traces)}
     rounds: dict[int, list[Round]] = {}
     answers: dict[int, list[Draft]] = {}
@@ -73,11 +76,11 @@ def _replay_trace(trace: Trace, options: DecodeOptions) -> Asking:
     rounds = [Round("prefill")] * trace.prefills
     options = _as_recorded(trace, options)
     for block in trace.blocks:
-        rounds += yield from _replay_block(block, options)
+        rounds += yield from _replay_block(block, Origin(trace.request, block.start), options)
     return rounds
 
 
-def _replay_block(block: TracedBlock, options: DecodeOptions) -> Asking:
+def _replay_block(block: TracedBlock, origin: Origin, options: DecodeOptions) -> Asking:
     """The rounds of one block: the opening forward, then draft and walk until it is done."""
     states = block.states
     rounds = [Round("open", steps=(_absolute(block, 0),))]
@@ -85,7 +88,7 @@ def _replay_block(block: TracedBlock, options: DecodeOptions) -> Asking:
     while root < len(states):
         drafts: list[Draft] = []
         if options.drafts:
-            view = View(states[root].state, states[root - 1].stale, options, block.end)
+            view = View(states[root].state, states[root - 1].stale, options, block.end, origin)
             drafts = yield view
         reachable = {draft.state for draft in drafts}
         last = root

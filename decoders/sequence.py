@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from decoders.noise import gumbel_table
+from decoders.noise import gumbel_table, row_seed
 from decoders.request import Kind, Request, Result, Round
 from decoders.stale import Stale
 from decoders.state import BlockEnd, State
@@ -80,13 +80,19 @@ class Sequence:
         mask_id = self.spec.mask_token_id
         return BlockEnd(mask_id, self.prompt_end - start, self.limit - start, self.stop_ids)
 
-    def gumbel(self, device: torch.device) -> Tensor:
-        """The noise table ``[L, V]`` of the active block."""
+    def gumbel(self, state: State, device: torch.device) -> Tensor:
+        """The noise table ``[L, V]`` that ``state`` of the active block is drawn with.
+
+        Coupled, it is one for the whole block, which is kept. Uncoupled, it depends on the number
+        of fills, so that each step draws anew and a run is still a function of its seed.
+        """
+        spec, seed = self.spec, self.request.noise_seed
+        size = (self.block_start, spec.block_size, spec.vocab_size)
+        if not self.request.options.coupled:
+            fills = self.block_start + len(state) - state.count(spec.mask_token_id)
+            return gumbel_table(row_seed(seed, f"fills {fills}"), *size, device)
         if self._gumbel is None:
-            spec = self.spec
-            self._gumbel = gumbel_table(
-                self.request.noise_seed, self.block_start, spec.block_size, spec.vocab_size, device
-            )
+            self._gumbel = gumbel_table(seed, *size, device)
         return self._gumbel
 
     def copies(self, drafts: Seq[State]) -> Copies:

@@ -9,6 +9,9 @@ class DrafterConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     path: str | None = None
-    """A drafter folder; by default the one in the target's folder, else the bundled one."""
+    """An order model's folder; by default the one in the target's folder, else the bundled one."""
+    graph: str | None = None
+    """A file of calibrated draft graphs; by default the one in the target's folder, else the
+    bundled one."""
     placement: Literal["target", "actor"] = "target"
     """In the target's process, or in an actor of its own."""

@@ -107,11 +107,13 @@ def save_checkpoint(model: Transformer, folder: Path, dtype: str = "bfloat16") -
     (folder / "generation_config.json").write_text(json.dumps(generation_config, indent=2) + "\n")
 
 
-def digest(folder: Path) -> str:
-    """A short digest of what decides a target's outputs: configuration, weights, tokenizer."""
+def digest(path: Path) -> str:
+    """A short digest of what decides a model's outputs: configuration, weights, tokenizer; or of
+    the one file that ``path`` is."""
     state = blake2b(digest_size=8)
     names = ("config.json", "generation_config.json", "tokenizer.json")
-    files = [folder / name for name in names] + sorted(folder.glob("*.safetensors"))
+    files = [path] if path.is_file() else [path / name for name in names]
+    files += sorted(path.glob("*.safetensors"))
     for file in files:
         if file.exists():
             state.update(file.name.encode())

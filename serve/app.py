@@ -15,6 +15,7 @@ from ray.serve.config import HTTPOptions
 
 from actors.loading import absolute_paths, check_target
 from cluster.session import ClusterConfig, session
+from decoders.options import DRAFT_FREE, ORACLES, PROPOSERS
 from decoders.proposers.registry import open_proposers
 from models.checkpoint import find_checkpoint, read_spec
 from models.text import TextCodec, open_codec
@@ -32,6 +33,11 @@ def check_config(config: ServeConfig) -> None:
     """Raise ``ValueError``, before anything starts, for a target or a drafter that cannot be
     served: not there, of the wrong size, or without a tokenizer."""
     check_target(config.target)
+    if config.decode.method in ORACLES:
+        served = ", ".join((*DRAFT_FREE, *PROPOSERS))
+        raise ValueError(
+            f"decode.method {config.decode.method}: oracles read the future; valid here: {served}"
+        )
     folder = find_checkpoint(config.target.path)
     open_proposers(folder, read_spec(folder), config.drafter, {config.decode.method})
     if open_codec(folder) is None:

@@ -17,7 +17,7 @@ from cluster.loaded import ShortOptions
 from cluster.short_options import short_forms
 
 ROOT = Path(__file__).parent.parent
-COMMANDS = ("sweep", "decode", "record", "replay", "bench", "serve", "ui", "info")
+COMMANDS = ("sweep", "decode", "record", "replay", "calibrate", "bench", "serve", "ui", "info")
 HELPED = [[], *([c] for c in COMMANDS), ["train"], ["train", "target"], ["train", "order"]]
 ROW_KEYS = (
     *("id", "prompt_ids", "token_ids", "text", "stop_reason", "nfe", "forwards"),
@@ -289,6 +289,25 @@ def test_replay_of_another_rule_is_refused(run: Run, tiny_folder: Path, prompts:
     code, said = run("replay", "--traces", "traces", "--grid", "grid.yaml", "--out", "r.jsonl")
     assert (code, said.count("\n")) == (2, 1)
     assert "decode.cap 0.9: these traces were recorded with 1.0" in said
+
+
+def test_a_graph_calibrated_on_traces_drafts_as_it_replays(
+    run: Run, tiny_folder: Path, prompts: Path
+) -> None:
+    common = ("--target", tiny_folder, "--prompts", prompts, *SHORT, "--ignore-stop")
+    for cap in ("1", "0.9"):
+        assert run("record", *common, "--out", f"cap{cap}", "--cap", cap)[0] == 0
+    folders = ("--traces", "cap1", "--traces", "cap0.9")
+    assert run("calibrate", *folders, "--out", "graph.json")[0] == 0
+    code, said = run("calibrate", "--traces", "cap1", "--traces", "cap1", "--out", "twice.json")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "cap 1 stands in an earlier folder too" in said
+    assert run("decode", *common, "--method", "standard", "--out", "free.jsonl")[0] == 0
+    graph = ("--method", "graph", "--set", "drafter.graph=graph.json", "--budget", 3)
+    assert run("decode", *common, *graph, "--out", "graph.jsonl")[0] == 0
+    free, drafted = read_rows(Path("free.jsonl")), read_rows(Path("graph.jsonl"))
+    assert [row["token_ids"] for row in drafted] == [row["token_ids"] for row in free]
+    assert sum(row["nfe"] for row in drafted) < sum(row["nfe"] for row in free)
 
 
 def test_bench_reports_what_the_contract_names(run: Run, tiny_folder: Path, prompts: Path) -> None:

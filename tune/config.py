@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cluster.session import ClusterConfig
-from decoders.options import LOSSLESS_PROPOSERS, OPTIONS_OF, DecodeOptions, Temperature
+from decoders.options import OPTIONS_OF, PROPOSERS, DecodeOptions, Temperature
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
 from tasks.bundled import find_task
@@ -69,10 +69,10 @@ class SpaceConfig(_Frozen):
     @model_validator(mode="after")
     def _check(self) -> "SpaceConfig":
         for method in self.methods:
-            if method not in LOSSLESS_PROPOSERS:
+            if method not in PROPOSERS:
                 raise ValueError(
                     f"space.methods {method!r}: a sweep replays lossless methods; choose from "
-                    f"{', '.join(LOSSLESS_PROPOSERS)}"
+                    f"{', '.join(PROPOSERS)}"
                 )
         for name in ("methods", "gamma", "hedge", "cap", "temperature"):
             values = getattr(self, name)

@@ -6,7 +6,7 @@ from typing import Any
 
 from actors.target_group import TargetGroup
 from benchmarks.machine import machine, versions
-from drafters.bundle import find_order_model
+from decoders.proposers.registry import find_drafter
 from models.checkpoint import digest, find_checkpoint
 from tune.config import SweepConfig
 from tune.problems import ProblemSet
@@ -24,8 +24,10 @@ def identity(config: SweepConfig, problems: ProblemSet) -> dict[str, Any]:
         "problems": problems.digest,
         "drafter": None,
     }
-    if "order" in config.space.methods:
-        found["drafter"] = digest(find_order_model(config.drafter.path, folder))
+    for method in config.space.methods:
+        path = find_drafter(method, folder, config.drafter)
+        if path is not None:
+            found["drafter" if method == "order" else method] = digest(path)
     return found
 
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 
 from decoders.options import DecodeOptions
 from decoders.proposers.base import Proposer
-from decoders.proposers.chain import ChainProposer
+from decoders.proposers.registry import open_proposers
 from decoders.proposers.remembering import RememberingOrderProposer
 from decoders.replay import replay
 from decoders.request import Result
 from decoders.trace import Trace
 from drafters.bundle import find_order_model, load_order_model
-from models.checkpoint import find_checkpoint
+from models.checkpoint import find_checkpoint, read_spec
 from tune.config import SweepConfig
 from tune.cost import CostCurve
 from tune.counts import RoundFacts, count_rounds
@@ -70,11 +70,11 @@ def estimated_seconds(results: Sequence[Result], options: DecodeOptions, cost: C
 
 def open_replay_proposer(method: str, config: SweepConfig) -> Proposer:
     """The proposer of a process that replays: the same drafts as beside a target."""
+    folder = find_checkpoint(config.target.path)
     if method == "order":
-        folder = find_order_model(config.drafter.path, find_checkpoint(config.target.path))
-        return RememberingOrderProposer(load_order_model(folder))
-    assert method == "chain", f"{method} cannot be replayed"
-    return ChainProposer()
+        found = find_order_model(config.drafter.path, folder)
+        return RememberingOrderProposer(load_order_model(found))
+    return open_proposers(folder, read_spec(folder), config.drafter, {method})[method]
 
 
 def _ratio(reference: float | None, own: float) -> float:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from decoders.options import DecodeOptions
+from decoders.request import Request
 from decoders.stale import Stale
 from decoders.state import BlockEnd, State
 
@@ -16,18 +17,27 @@ class Draft(NamedTuple):
     mass: float
 
 
+class Origin(NamedTuple):
+    """The request and the absolute start of the block that a view is of."""
+
+    request: Request
+    block_start: int
+
+
 @dataclass(frozen=True)
 class View:
     """One request's root as a proposer sees it.
 
     ``stale`` describes the last accepted state, whose masked positions include all of the root's.
     A state that is finished by ``end`` is never drafted: verifying it would save no forward.
+    ``origin`` says whose block this is; only oracles, which look its future up, may read it.
     """
 
     root: State
     stale: Stale
     options: DecodeOptions
     end: BlockEnd
+    origin: Origin
 
 
 class Proposer(Protocol):

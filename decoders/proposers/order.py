@@ -92,12 +92,13 @@ def stack_stale(views: Sequence[View]) -> StaleTensors:
 def token_candidates(view: View, survival_scale: float) -> Candidates:
     """First candidate everywhere, second where the first's probability is below the hedge.
 
-    At T=0 the probability of a candidate is the stale one. At T>0 candidates are ordered by the
-    shared noise, and the first's is the chance that this draw survives the change of distribution.
+    At T=0, and where every step draws anew, the probability of a candidate is the stale one. With
+    shared noise candidates are ordered by it, and the first's probability is the chance that this
+    draw survives the change of distribution.
     """
-    stale, hedge = view.stale, view.options.hedge
-    if view.options.temperature == 0:
-        first, second = stale.log_probs[:, 0], stale.log_probs[:, 1]
+    stale, options, hedge = view.stale, view.options, view.options.hedge
+    if options.temperature == 0 or not options.coupled:
+        first, second = stale.scores[:, 0], stale.scores[:, 1]
     else:
         first, second = _survival(stale, survival_scale)
     length = len(view.root)

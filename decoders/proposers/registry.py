@@ -3,12 +3,25 @@
 import sys
 from pathlib import Path
 
+from decoders.options import ORACLES
 from decoders.proposers.base import Proposer
 from decoders.proposers.chain import ChainProposer
+from decoders.proposers.graph import BUNDLED_GRAPH, find_graph, open_graph_proposer
+from decoders.proposers.oracle import open_oracles
 from decoders.proposers.order import open_order_proposer
+from decoders.proposers.wtree import WideTreeProposer
 from drafters.bundle import BUNDLED_ORDER, find_order_model
 from drafters.config import DrafterConfig
 from models.spec import TargetSpec
+
+
+def find_drafter(method: str, target_folder: Path, drafter: DrafterConfig) -> Path | None:
+    """The folder or file that decides what ``method`` drafts; ``None`` where there is none."""
+    if method == "order":
+        return find_order_model(drafter.path, target_folder)
+    if method == "graph":
+        return find_graph(drafter.graph, target_folder)
+    return None
 
 
 def open_proposers(
@@ -18,7 +31,14 @@ def open_proposers(
 
     Raises ``ValueError`` when the drafter does not fit the target's block size.
     """
-    proposers: dict[str, Proposer] = {"chain": ChainProposer()}
+    proposers: dict[str, Proposer] = {"chain": ChainProposer(), "wtree": WideTreeProposer()}
+    if methods & set(ORACLES):
+        proposers |= open_oracles()
+    if "graph" in methods:
+        path = find_graph(drafter.graph, target_folder)
+        if path == BUNDLED_GRAPH:
+            print(f"drafter: the bundled draft graphs ({path})", file=sys.stderr)
+        proposers["graph"] = open_graph_proposer(path)
     if "order" in methods:
         folder = find_order_model(drafter.path, target_folder)
         if folder == BUNDLED_ORDER:

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from decoders.options import DecodeOptions
-from decoders.proposers.base import View
+from decoders.proposers.base import Origin, View
 from decoders.proposers.chain import ChainProposer, chain
+from decoders.request import Request
 from decoders.stale import Stale, summarize
 from decoders.state import BlockEnd, State
 
@@ -24,9 +25,14 @@ def stale_of(positions: list[int], tokens: list[int], confidences: list[float]) 
     return summarize(np.array(positions), logits, logits, odds, odds)
 
 
+def view_of(root: State, stale: Stale, end: BlockEnd | None = None, **values: object) -> View:
+    options = DecodeOptions.lenient(**({"budget": 8} | values))
+    origin = Origin(Request("one", (), options), 0)
+    return View(root, stale, options, end or BlockEnd(MASK, 0, 100, (1,)), origin)
+
+
 def view(root: State, stale: Stale, end: BlockEnd | None = None, **values: float) -> View:
-    options = DecodeOptions.lenient(**({"method": "chain", "budget": 8} | values))
-    return View(root, stale, options, end or BlockEnd(MASK, 0, 100, (1,)))
+    return view_of(root, stale, end, method="chain", **values)
 
 
 STALE = stale_of([0, 1, 3, 4], [5, 6, 8, 9], [0.5, 0.9, 0.95, 0.8])

@@ -102,6 +102,7 @@ def p_value(counts: dict[tuple[int, ...], int], expected: dict[tuple[int, ...], 
         ("standard", {"temperature": 1.0}),
         ("standard", {"temperature": 0.8, "top_k": 4, "top_p": 0.9}),
         ("order", {"temperature": 1.3}),
+        ("order", {"temperature": 1.3, "coupled": False}),
     ],
     ids=str,
 )

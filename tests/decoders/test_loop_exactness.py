@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from decoders.options import LOSSLESS
 from models.target import Target
 from tests.reference.grid import (
     BUDGETS,
@@ -45,10 +46,18 @@ def test_standard_equals_the_naive_twin_commit_by_commit(
             assert commits(result) == list(expected.steps)
 
 
-def methods_of(budget: int) -> tuple[str, ...]:
-    """Without a budget both are draft-free, and a chain of four positions has three drafts: its
-    runs at larger budgets are one run (next test)."""
-    return {0: ("chain",), 8: ("order",), 20: ("order",)}.get(budget, ("chain", "order"))
+OTHERS = [method for method in LOSSLESS if method not in ("chain", "order")]
+
+
+def methods_of(budget: int, temperature: float, length: int) -> tuple[str, ...]:
+    """Chain and order everywhere, the others in turn (all of them at every point: the batches).
+
+    Without a budget all are draft-free, and a chain of four positions has three drafts: its runs at
+    larger budgets are one run (next test).
+    """
+    turn = BUDGETS.index(budget) + TEMPERATURES.index(temperature) + length
+    other = OTHERS[turn // 3 % len(OTHERS)] if turn % 3 == 0 else "order"
+    return {0: ("chain",), 8: (other,), 20: ("order",)}.get(budget, ("chain", other))
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
@@ -78,8 +87,8 @@ def test_alone_every_prompt_length_and_stop_position_equals_standard(
 ) -> None:
     """Stops at position p by a stop id where that token is new there, else by the limit."""
     by_stop_id = set()
-    for method in methods_of(budget):
-        for length in LENGTHS:
+    for length in LENGTHS:
+        for method in methods_of(budget, temperature, length):
             cap, confidence = RULES[(length + BUDGETS.index(budget)) % len(RULES)]
             ids = reference(dtype, temperature, cap, confidence, length).token_ids
             for position in range(LONGEST + 1):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from decoders.options import DecodeOptions
-from decoders.proposers.base import Draft, View
+from decoders.proposers.base import Draft, Origin, View
 from decoders.proposers.order import (
     OrderProposer,
     open_order_proposer,
@@ -29,6 +29,7 @@ from tests.reference.tree import best_first, fills
 
 MASK = 3
 BLOCK = 8
+ORIGIN = Origin(Request("any", (), DecodeOptions()), 0)
 
 
 class Views:
@@ -41,7 +42,7 @@ class Views:
     def observe(self, sequence: Sequence, state: State, stale: Stale, step: Step) -> None:
         root = fill(state, step)
         if not sequence.end.finished(root):
-            self.views.append(View(root, stale, self.options, sequence.end))
+            self.views.append(View(root, stale, self.options, sequence.end, ORIGIN))
 
 
 def views_of(temperature: float = 0.0, **values: object) -> list[View]:
@@ -137,7 +138,7 @@ def test_a_remembering_proposer_gives_equal_drafts_for_every_setting() -> None:
     views = views_of()
     for budget, gamma, hedge in [(4, 0.0, 0.6), (12, 0.0, 1.0), (12, 0.05, 0.0), (1, 0.0, 0.6)]:
         options = DecodeOptions(method="order", budget=budget, gamma=gamma, hedge=hedge)
-        changed = [View(v.root, v.stale, options, v.end) for v in views]
+        changed = [View(v.root, v.stale, options, v.end, ORIGIN) for v in views]
         assert same(remembering.propose(changed), plain.propose(changed))
 
 

@@ -133,7 +133,7 @@ def test_every_point_of_the_exactness_grid_holds_on_two_ranks(
     """The outcomes expected are those of one rank's naive twin; alone, a fourth of the points."""
     spec = leader.spec.model_copy(update={"stop_token_ids": STOP_IDS})
     monkeypatch.setattr(leader, "spec", spec)
-    pairs = list(mixed_requests(leader.local.model.dtype))[::every]
+    pairs = list(mixed_requests(leader.local.model.dtype, ("chain", "order")))[::every]
     decoder = Decoder(leader, tiny_proposers())
     results = decode(decoder, [request for request, _ in pairs], batch_size)
     found = {result.request.id: outcome(result) for result in results}

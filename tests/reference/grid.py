@@ -11,7 +11,7 @@ from functools import cache
 
 import torch
 
-from decoders.options import DecodeOptions
+from decoders.options import LOSSLESS, DecodeOptions
 from decoders.request import Request
 from models.transformer import Transformer
 from tests.conftest import tiny_model
@@ -65,11 +65,13 @@ def cut(ids: Sequence[int], limit: int, stop_ids: Sequence[int]) -> tuple[tuple[
     return tuple(ids[:limit]), "length"
 
 
-def mixed_requests(dtype: torch.dtype) -> Iterator[tuple[Request, tuple[tuple[int, ...], str]]]:
-    """All methods, budgets, temperatures, rules and prompt lengths, with their outcomes."""
+def mixed_requests(
+    dtype: torch.dtype, methods: Sequence[str] = LOSSLESS
+) -> Iterator[tuple[Request, tuple[tuple[int, ...], str]]]:
+    """All ``methods``, budgets, temperatures, rules and prompt lengths, with their outcomes."""
     settings = [
         (method, budget, temperature, length)
-        for method in ("chain", "order")
+        for method in methods
         for budget in BUDGETS
         for temperature in TEMPERATURES
         for length in LENGTHS

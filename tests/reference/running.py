@@ -1,15 +1,22 @@
 """What the decoding tests share: prompts, tiny drafters, and one call that decodes a batch."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations, product
 
 import torch
 
+from decoders.draft_graph import DraftGraph, GraphFile
 from decoders.loop import Decoder, Observer, decode
 from decoders.options import DecodeOptions
 from decoders.proposers.base import Proposer
 from decoders.proposers.chain import ChainProposer
+from decoders.proposers.graph import GraphProposer
+from decoders.proposers.oracle import OracleProposer, open_oracles
 from decoders.proposers.order import OrderProposer
+from decoders.proposers.wtree import WideTreeProposer
 from decoders.request import Request, Result
+from decoders.trace import TraceRecorder
 from drafters.order_model import OrderModel, OrderModelConfig
 from models.target import Target
 from models.transformer import Transformer
@@ -33,8 +40,39 @@ def tiny_order_model(seed: int = 0) -> OrderModel:
     return model.requires_grad_(False).eval()
 
 
+def tiny_graphs(positions: int = 4, tokens: int = 2, deepest: int = 3) -> GraphFile:
+    """Every set of up to ``deepest`` fills, smaller sets first."""
+    fills = list(product(range(positions), range(tokens)))
+    nodes = [
+        node
+        for depth in range(1, deepest + 1)
+        for node in combinations(fills, depth)
+        if len({position for position, _ in node}) == depth
+    ]
+    reached = tuple(1 / (2 + index) for index in range(len(nodes)))
+    return GraphFile((DraftGraph(1.0, tuple(nodes), reached),), {})
+
+
 def tiny_proposers(seed: int = 0) -> dict[str, Proposer]:
-    return {"chain": ChainProposer(), "order": OrderProposer(tiny_order_model(seed))}
+    """A proposer of every lossless method."""
+    return {
+        "chain": ChainProposer(),
+        "wtree": WideTreeProposer(),
+        "graph": GraphProposer(tiny_graphs()),
+        "order": OrderProposer(tiny_order_model(seed)),
+        **open_oracles(),
+    }
+
+
+def foresee(target: Target, requests: Sequence[Request], proposers: Mapping[str, Proposer]) -> None:
+    """Let the oracles among ``proposers`` see the draft-free runs of the requests that ask them."""
+    for method, proposer in proposers.items():
+        if isinstance(proposer, OracleProposer):
+            asking = [r for r in requests if r.options.method == method]
+            free = [replace(r, options=r.options.draft_free()) for r in asking]
+            recorder = TraceRecorder()
+            results = decode(Decoder(target, {}, recorder), free, batch_size=4)
+            proposer.futures.learn([recorder.finish(result) for result in results])
 
 
 def with_stops(model: Transformer, stop_ids: Sequence[int]) -> Target:
@@ -52,6 +90,7 @@ def run(
     observer: Observer | None = None,
 ) -> dict[str, Result]:
     """Results by request id; every slot is free again afterwards."""
+    foresee(target, requests, proposers or {})
     decoder = Decoder(target, proposers or {}, observer)
     results = {result.request.id: result for result in decode(decoder, requests, batch_size)}
     assert not target.caches, "every prefix was freed"
