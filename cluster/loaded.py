@@ -25,10 +25,13 @@ class ShortOptions(TypedDict, total=False):
     budget: int
     gamma: float
     hedge: float
+    width: int
+    prune: float
     cap: float
     tau: float
     confidence: str
     temperature: float
+    coupled: bool
     top_k: int
     top_p: float
     seed: int

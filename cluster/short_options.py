@@ -53,12 +53,16 @@ class ShortForm:
 
     @property
     def help(self) -> str:
-        """The field's docstring, its default, and the methods that know it where not all do."""
+        """The field's docstring, its default, and who knows it where not all methods do."""
         text = (self.field.description or self.key).replace("``", "").replace("\n", " ")
         name = self.key.removeprefix("decode.")
-        knowing = [method for method in METHODS if name in OPTIONS_OF[method]]
-        is_particular = self.key.startswith("decode.") and len(knowing) < len(METHODS)
-        text += f" For {', '.join(knowing)}." if is_particular else ""
+        if self.key.startswith("decode."):
+            knowing = [method for method in METHODS if name in OPTIONS_OF[method]]
+            others = [method for method in METHODS if method not in knowing]
+            if 0 < len(others) <= len(knowing):
+                text += f" Not for {', '.join(others)}."
+            elif others:
+                text += f" For {', '.join(knowing)}."
         default = self.field.default
         return text if default is None else f"{text} Default: {default}."
 

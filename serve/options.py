@@ -15,6 +15,8 @@ EXTENSION = (
     "budget",
     "gamma",
     "hedge",
+    "width",
+    "prune",
     "cap",
     "tau",
     "confidence",
