@@ -39,6 +39,7 @@ class RecordingTarget:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.spec = target.spec
+        self.placement = target.placement
         self.calls: list[Call] = []
 
     def open_slot(self, slot: int) -> None:

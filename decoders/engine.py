@@ -7,6 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from decoders.auto_budget import AutoBudget
+from decoders.cost_curve import CostCurve, cache_folder, cached_cost_curve
 from decoders.loop import Decoder, Forwarder, Observer, decode
 from decoders.options import ORACLES, DecodeOptions
 from decoders.prompts import PromptRow, build_request
@@ -26,6 +28,7 @@ class Engine:
         self.proposers = proposers
         self.codec: TextCodec | None = open_codec(folder)
         self._slots = count()
+        self._auto = AutoBudget(self._cost_curve)
 
     def requests(self, rows: Iterable[PromptRow], options: DecodeOptions) -> list[Request]:
         """Requests of prompt rows, in their order; results are told apart by their ids."""
@@ -37,7 +40,12 @@ class Engine:
 
     def decoder(self, observer: Observer | None = None) -> Decoder:
         """A fresh, empty batch on this target."""
-        return Decoder(self.target, self.proposers, observer, self._slots)
+        return Decoder(self.target, self.proposers, observer, self._slots, self._auto)
+
+    def _cost_curve(self) -> CostCurve:
+        """What a forward of this target costs here: measured once on every kind of machine."""
+        key = (self.target.spec.model_dump_json(), *self.target.placement)
+        return cached_cost_curve(self.target, next(self._slots), cache_folder(), key)
 
     def decode(self, requests: Sequence[Request], batch_size: int = 1) -> Iterator[Result]:
         """Results as they finish. Oracles first see the draft-free runs that they do not know."""

@@ -6,19 +6,22 @@ and drafts, walk, commit. Requests join and leave between rounds; none depends o
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count, islice
+from time import perf_counter
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from decoders.auto_budget import AutoBudget
+from decoders.cost_curve import measure_cost_curve
 from decoders.judge import judge
-from decoders.proposers.base import Origin, Proposer, View
+from decoders.proposers.base import Draft, Origin, Proposer, View
 from decoders.request import Request, Result, Round
 from decoders.rules import Step
 from decoders.sequence import Copies, Sequence
 from decoders.stale import Stale
 from decoders.state import State
-from decoders.walk import walk
+from decoders.walk import Walk, walk
 from models.spec import TargetSpec
 from models.target import NO_PARENT, CopyBatch
 
@@ -28,6 +31,8 @@ class Forwarder(Protocol):
 
     spec: TargetSpec
 
+    @property
+    def placement(self) -> tuple[str, ...]: ...
     def open_slot(self, slot: int) -> None: ...
     def close_slot(self, slot: int) -> None: ...
     def prefill(self, slot: int, tokens: "tuple[int, ...]") -> None: ...
@@ -49,13 +54,16 @@ class Decoder:
         proposers: Mapping[str, Proposer],
         observer: Observer | None = None,
         slots: Iterator[int] | None = None,
+        auto: AutoBudget | None = None,
     ) -> None:
-        """``slots`` are free slot numbers: batches that share a target share the iterator."""
+        """``slots`` are free slot numbers, ``auto`` is what was learnt for ``budget: auto``:
+        batches that share a target share both."""
         self.target = target
         self.proposers = proposers
         self.observer = observer
         self.active: dict[str, Sequence] = {}
         self._slots = count() if slots is None else slots
+        self.auto = auto or AutoBudget(lambda: measure_cost_curve(target, next(self._slots)))
 
     def add(self, request: Request) -> Sequence:
         """Let a request join the batch; raises ``ValueError`` for one that cannot be decoded."""
@@ -94,34 +102,90 @@ class Decoder:
         sequence.prefilled = True
 
     def _round(self, sequences: list[Sequence]) -> list[Sequence]:
-        drafts = self._propose(sequences)
+        started = perf_counter()
+        views = self._views(sequences)
+        drafts = self._propose(sequences, views)
         parts = [
-            sequence.copies(states) for sequence, states in zip(sequences, drafts, strict=True)
+            sequence.copies([draft.state for draft in found])
+            for sequence, found in zip(sequences, drafts, strict=True)
         ]
         batch, num_rows = copy_batch(sequences, parts)
+        forwarded = perf_counter()
         logits_RV = self.target.forward(batch)
-        done = []
-        for sequence, part, rows in zip(sequences, parts, logits_RV.split(num_rows), strict=True):
-            if self._commit(sequence, part, rows):
+        done, steps = [], 0
+        for sequence, view, found, part, rows in zip(
+            sequences, views, drafts, parts, logits_RV.split(num_rows), strict=True
+        ):
+            result, finished = self._commit(sequence, part, rows)
+            steps += len(result.steps)
+            if finished:
                 done.append(sequence)
+            if view is not None and is_auto(sequence):
+                self.auto.observe(view, found, result.reached(part.states[part.root]))
+        if any(is_auto(sequence) for sequence in sequences):
+            now = perf_counter()
+            copies, prefix = len(batch.slots), mean_prefix(sequences)
+            self.auto.passed(steps, now - started, now - forwarded, copies, prefix)
         return done
 
-    def _propose(self, sequences: list[Sequence]) -> list[list[State]]:
-        """Drafts of every sequence; none for one that has no stale distribution yet."""
-        drafts: dict[str, list[State]] = {sequence.request.id: [] for sequence in sequences}
+    def _views(self, sequences: list[Sequence]) -> list[View | None]:
+        """The view of every sequence that drafts in this round."""
+        return [
+            self.auto.limited(view_of(sequence))
+            if sequence.request.options.drafts
+            and sequence.stale
+            and sequence.request.options.method in self.proposers
+            and self.auto.admit(sequence.request.options)
+            else None
+            for sequence in sequences
+        ]
+
+    def _propose(self, sequences: list[Sequence], views: list[View | None]) -> list[list[Draft]]:
+        """Drafts of every sequence, none where there is no view."""
+        drafts: list[list[Draft]] = [[] for _ in sequences]
         for method, proposer in self.proposers.items():
             asking = [
-                s
-                for s in sequences
-                if s.request.options.drafts and s.request.options.method == method and s.stale
+                (index, view)
+                for index, view in enumerate(views)
+                if view is not None and view.options.method == method
             ]
-            if asking:
-                proposed = proposer.propose([view_of(sequence) for sequence in asking])
-                for sequence, found in zip(asking, proposed, strict=True):
-                    drafts[sequence.request.id] = [draft.state for draft in found]
-        return [drafts[sequence.request.id] for sequence in sequences]
+            if not asking:
+                continue
+            started = perf_counter()
+            proposed = proposer.propose([view for _, view in asking])
+            seconds = (perf_counter() - started) / len(asking)
+            for (index, view), found in zip(asking, proposed, strict=True):
+                drafts[index] = found
+                if is_auto(sequences[index]):
+                    self.auto.proposed(view.options, seconds)
+        return self._allot(sequences, views, drafts)
 
-    def _commit(self, sequence: Sequence, part: Copies, logits_RV: Tensor) -> bool:
+    def _allot(
+        self, sequences: list[Sequence], views: list[View | None], drafts: list[list[Draft]]
+    ) -> list[list[Draft]]:
+        """Cut the drafts of ``auto`` requests to what the forward is worth."""
+        shared = [
+            (index, view)
+            for index, view in enumerate(views)
+            if view is not None and is_auto(sequences[index])
+        ]
+        if not shared:
+            return drafts
+        deciding = {index for index, _ in shared}
+        fixed = sum(len(found) for i, found in enumerate(drafts) if i not in deciding)
+        stored = sum(sequence.unstored is not None for sequence in sequences)
+        chosen = self.auto.choose(
+            [view for _, view in shared],
+            [drafts[index] for index, _ in shared],
+            requests=len(sequences),
+            copies=len(sequences) + stored + fixed,
+            prefix=mean_prefix(sequences),
+        )
+        for (index, _), found in zip(shared, chosen, strict=True):
+            drafts[index] = found
+        return drafts
+
+    def _commit(self, sequence: Sequence, part: Copies, logits_RV: Tensor) -> tuple[Walk, bool]:
         states = part.states[part.root :]
         judged = judge(sequence, states, logits_RV)
         copy_of = {state: index for index, state in enumerate(states)}
@@ -131,7 +195,18 @@ class Decoder:
             stale = judged.stale(result.last)
         if self.observer is not None and stale is not None:
             self.observer.observe(sequence, states[result.last], stale, result.steps[-1])
-        return sequence.apply(part, result, stale)
+        return result, sequence.apply(part, result, stale)
+
+
+def is_auto(sequence: Sequence) -> bool:
+    """Whether its budget is decided in every round."""
+    options = sequence.request.options
+    return options.drafts and options.budget == "auto"
+
+
+def mean_prefix(sequences: list[Sequence]) -> float:
+    """Tokens before the active blocks, in the mean."""
+    return sum(sequence.block_start for sequence in sequences) / len(sequences)
 
 
 def view_of(sequence: Sequence) -> View:

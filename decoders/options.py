@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Method = Literal[
     "standard",
@@ -25,6 +25,23 @@ def _usable_temperature(value: float) -> float:
         raise ValueError(f"must be 0 (argmax) or between {COLDEST:g} and {HOTTEST:g}")
     return value
 
+
+LARGEST_BUDGET = 256
+
+
+def _usable_budget(value: object) -> object:
+    if value == "auto":
+        return value
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = -1
+    if not 0 <= number <= LARGEST_BUDGET:
+        raise ValueError(f"must be auto, or a number of drafts from 0 to {LARGEST_BUDGET}")
+    return number
+
+
+Budget = Annotated[int | Literal["auto"], BeforeValidator(_usable_budget)]
 
 Temperature = Annotated[float, AfterValidator(_usable_temperature)]
 """0 is argmax; beyond the bounds fp32 scores over- or underflow and every draw is meaningless."""
@@ -68,8 +85,9 @@ class DecodeOptions(BaseModel):
 
     method: Method = "standard"
     """How a block is filled: draft-free, or with the drafts of a proposer."""
-    budget: int = Field(default=8, ge=0, le=256)
-    """Most drafts D that ride in one verification forward."""
+    budget: Budget = 8
+    """Most drafts D that ride in one verification forward; ``auto`` decides it in every round, from
+    the measured cost of a forward."""
     gamma: float = Field(default=0.0, ge=0, lt=1)
     """Mass floor: drafts of smaller mass are not verified (SPOT-gamma)."""
     hedge: float = Field(default=0.6, ge=0, le=1)
@@ -121,7 +139,7 @@ class DecodeOptions(BaseModel):
     @property
     def drafts(self) -> bool:
         """Whether the method proposes drafts."""
-        return self.method in LOSSLESS and self.budget > 0
+        return self.method in LOSSLESS and self.budget != 0
 
     def rule(self) -> dict[str, object]:
         """What decides a trajectory, apart from the noise: two runs that agree on it (and on

@@ -25,6 +25,8 @@ def replay(
     Seeds, limits and temperatures stay those of the traces. Raises ``ValueError`` when ``options``
     follow another rule than the traces.
     """
+    if options.budget == "auto":
+        raise ValueError("decode.budget auto: it follows measured time; replay takes a number")
     for trace in traces:
         _check_rule(trace, options)
     if isinstance(proposer, OracleProposer):

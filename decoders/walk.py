@@ -20,6 +20,14 @@ class Walk:
         """Drafts that the target reached."""
         return len(self.steps) - 1
 
+    def reached(self, root: State) -> set[State]:
+        """The states that the steps lead to from ``root``."""
+        found: set[State] = set()
+        for step in self.steps:
+            root = fill(root, step)
+            found.add(root)
+        return found
+
 
 def walk(
     root: State,

@@ -6,6 +6,8 @@ copies (roots, drafts, finished blocks to store) of any number of slots at once.
 Shapes: C copies, L block, R requested logit rows, V vocabulary, K key/value heads, E head dim.
 """
 
+import os
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -54,6 +56,14 @@ class Target:
     @property
     def device(self) -> torch.device:
         return self.model.norm.weight.device
+
+    @property
+    def placement(self) -> tuple[str, ...]:
+        """What decides, beside the spec, how long a forward takes."""
+        kind = self.device.type
+        name = torch.cuda.get_device_name(self.device) if kind == "cuda" else platform.machine()
+        threads = f"{torch.get_num_threads()} threads of {os.cpu_count()}"
+        return str(self.model.dtype), kind, name, threads, torch.__version__
 
     def open_slot(self, slot: int) -> None:
         """Give ``slot`` an empty prefix."""

@@ -121,6 +121,7 @@ class LeadingTarget:
         self.local = local
         self.ranks = ranks
         self.spec = local.spec
+        self.placement = (*local.placement, f"{ranks.size} ranks")
 
     @property
     def device(self) -> torch.device:

@@ -44,6 +44,7 @@ class CostCurve(BaseModel):
         """Estimated seconds of ``rounds``, given as (kind, drafts)."""
         total = self.forward_seconds(rounds)
         if options.drafts and options.method in self.drafter:
+            assert options.budget != "auto", "replay takes a number"
             curve = self.drafter[options.method]
             one = float(np.interp(options.budget, self.drafter_budgets, curve))
             total += one * _num_drafted(rounds)

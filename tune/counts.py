@@ -37,10 +37,11 @@ def count_rounds(rounds: Iterable[RoundFacts], options: DecodeOptions) -> dict[s
 def drafting_ends(drafts: list[int], options: DecodeOptions) -> str | None:
     """What most often ends drafting: the budget; else the mass floor, where there is one; else the
     end of the block. Unless it is the budget, a larger one changes little."""
-    if not options.drafts or not drafts:
+    if not options.drafts or not drafts or options.budget == "auto":
         return None
     short = "gamma" if options.gamma > 0 else "block"
-    ends = Counter("budget" if count >= options.budget else short for count in drafts)
+    budget = options.budget
+    ends = Counter("budget" if count >= budget else short for count in drafts)
     return ends.most_common(1)[0][0]
 
 

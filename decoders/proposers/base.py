@@ -39,6 +39,12 @@ class View:
     end: BlockEnd
     origin: Origin
 
+    @property
+    def budget(self) -> int:
+        """Most drafts that are asked for (who decides ``auto`` does so before asking)."""
+        assert self.options.budget != "auto"
+        return self.options.budget
+
 
 class Proposer(Protocol):
     """Drafts for every view, each list without repeats, parents before their children."""

@@ -25,7 +25,7 @@ def chain(view: View) -> list[Draft]:
         position = int(stale.positions[index])
         if state[position] != view.end.mask_id:
             continue
-        if len(drafts) == view.options.budget:
+        if len(drafts) == view.budget:
             break
         state = fill(state, ((position, int(stale.candidates[index, 0])),))
         mass *= float(np.exp(stale.log_probs[index, 0]))

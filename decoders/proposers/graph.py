@@ -54,7 +54,7 @@ def instantiate(graph: DraftGraph, view: View) -> list[Draft]:
     states: dict[Node, State] = {(): view.root}
     drafts: list[Draft] = []
     for node, reached in zip(graph.nodes, graph.reached, strict=True):
-        if len(drafts) == options.budget:
+        if len(drafts) == view.budget:
             break
         parents = (tuple(f for f in node if f != last) for last in node)
         if node[-1][0] >= len(rows) or not any(parent in states for parent in parents):

@@ -32,7 +32,7 @@ class OrderProposer:
             DraftTree(
                 view.root,
                 token_candidates(view, self.model.config.survival_scale),
-                view.options.budget,
+                view.budget,
                 view.options.gamma,
                 view.end.finished,
             )

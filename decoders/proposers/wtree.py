@@ -30,13 +30,13 @@ def wide_tree(view: View) -> list[Draft]:
     ]
     masses: dict[State, float] = {view.root: 1.0}
     level = [view.root]
-    while level and len(masses) <= options.budget:
+    while level and len(masses) <= view.budget:
         following: list[State] = []
         for state in level:
             open_fills = [f for f in order if state[f[0]] == view.end.mask_id][: options.width]
             for position, token, probability in open_fills:
                 child = fill(state, ((position, token),))
-                if child in masses or view.end.finished(child) or len(masses) > options.budget:
+                if child in masses or view.end.finished(child) or len(masses) > view.budget:
                     continue
                 masses[child] = masses[state] * probability
                 following.append(child)

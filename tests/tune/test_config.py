@@ -73,7 +73,10 @@ def test_the_reference_rule_is_recorded_even_if_the_space_leaves_it_out() -> Non
         ({"decode": {"method": "chain"}}, r"decode\.method is not shared"),
         ({"decode": {"budgett": 3}}, r"decode\.budgett is not shared .*valid: .*budget"),
         ({"decode": {"max_new_tokens": -1}}, "max_new_tokens"),
-        ({"space": {"methods": ["threshold"]}}, r"space\.methods 'threshold'.*chain, wtree, graph, order"),
+        (
+            {"space": {"methods": ["threshold"]}},
+            r"space\.methods 'threshold'.*chain, wtree, graph, order",
+        ),
         ({"space": {"cap": []}}, r"space\.cap \[\]"),
         ({"space": {"budget": {"least": 9, "most": 8}}}, r"9\.\.8"),
         ({"space": {"budgets": 3}}, r"space\.budgets: unknown key; valid: budget"),
