@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, field_validator
 from tokenizers import Tokenizer
 
-from models.checkpoint import load_weights, save_checkpoint
+from models.checkpoint import load_weights, read_spec, save_checkpoint
 from models.noising import Sample
 from models.spec import TargetSpec
 from models.text import (
@@ -57,6 +57,9 @@ class TrainTargetConfig(BaseModel):
     out: str
     init: str | None = None
     """Folder of a checkpoint whose weights to start from."""
+    init_layers: str | None = None
+    """Folder of a checkpoint of the same width and depth, whose layers to start from; embedding and
+    head begin anew, since another tokenizer's ids mean nothing to them."""
     data_seed: int = 1
     mix: dict[str, float] = {"words": 0.6, "code": 0.4}
     """Share of each kind of training text."""
@@ -101,6 +104,22 @@ def prepare_tokenizer(config: TrainTargetConfig, folder: Path) -> Tokenizer:
     return tokenizer
 
 
+def load_layers(model: Transformer, folder: Path) -> None:
+    """Copy the layers and the last norm of a checkpoint into ``model``.
+
+    Raises ``ValueError`` when the checkpoint's network has another shape.
+    """
+    source = Transformer(read_spec(folder))
+    load_weights(source, folder)
+    wanted = {n: p for n, p in model.named_parameters() if n.startswith(("layers.", "norm."))}
+    found = dict(source.named_parameters())
+    for name, parameter in wanted.items():
+        if name not in found or found[name].shape != parameter.shape:
+            raise ValueError(f"init_layers {str(folder)!r}: its network has another shape ({name})")
+        with torch.no_grad():
+            parameter.copy_(found[name])
+
+
 def train_target(config: TrainTargetConfig, report: Callable[[dict], None]) -> Path:
     """Train, or go on training, and export the checkpoint; returns its folder."""
     folder = Path(config.out)
@@ -110,6 +129,8 @@ def train_target(config: TrainTargetConfig, report: Callable[[dict], None]) -> P
     start = folder if (folder / "model.safetensors").exists() else config.init
     if start:
         load_weights(model, Path(start))
+    elif config.init_layers:
+        load_layers(model, Path(config.init_layers))
 
     def sample_at(number: int) -> Sample:
         return encode_sample(tokenizer, problem_at(config.data_seed, number, config.mix))
@@ -118,6 +139,7 @@ def train_target(config: TrainTargetConfig, report: Callable[[dict], None]) -> P
     report({"resumed_from": trainer.resume()})
     trainer.run(report)
     save_checkpoint(model.to(torch.float32), folder)
-    told = config.model_dump(exclude={"out", "init"})  # facts of the model, not of the machine
+    # Facts of the model, not of the machine.
+    told = config.model_dump(exclude={"out", "init", "init_layers"})
     (folder / "training.json").write_text(json.dumps(told, indent=2) + "\n")
     return folder
