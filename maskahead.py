@@ -218,6 +218,20 @@ def train_order_command(config_file: TrainingFile) -> None:
     say(f"drafter: {train_order(load_config(TrainOrderConfig, config_file), log_facts)}")
 
 
+@app.command(
+    "import-order", epilog="Example: maskahead import-order order_model.pt --out runs/order"
+)
+def import_order(
+    file: Annotated[Path, typer.Argument(metavar="FILE.pt", help="A PyTorch state dict.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The drafter folder.")],
+) -> None:
+    """Convert a published order model where its shapes fit; tensors only, no code is run."""
+    from drafters.importing import import_order_model
+
+    model = import_order_model(file, out)
+    say(f"drafter: {out} ({model.num_parameters:,} parameters)")
+
+
 @app.command(epilog="Example: maskahead serve --config runs/first/best.yaml --port 8000")
 def serve(
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="A best.yaml.")] = None,

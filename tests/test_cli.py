@@ -17,7 +17,18 @@ from cluster.loaded import ShortOptions
 from cluster.short_options import short_forms
 
 ROOT = Path(__file__).parent.parent
-COMMANDS = ("sweep", "decode", "record", "replay", "calibrate", "bench", "serve", "ui", "info")
+COMMANDS = (
+    "sweep",
+    "decode",
+    "record",
+    "replay",
+    "calibrate",
+    "bench",
+    "serve",
+    "ui",
+    "info",
+    "import-order",
+)
 HELPED = [[], *([c] for c in COMMANDS), ["train"], ["train", "target"], ["train", "order"]]
 ROW_KEYS = (
     *("id", "prompt_ids", "token_ids", "text", "stop_reason", "nfe", "forwards"),

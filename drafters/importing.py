@@ -1,0 +1,99 @@
+"""``maskahead import-order``: an order model that was published as a PyTorch state dict.
+
+Only tensors are read (no pickled code can run). Names may carry a wrapper's prefix; everything else
+must fit this product's network, or the import says in one list what does not.
+"""
+
+import pickle
+from collections import Counter
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from drafters.bundle import save_order_model
+from drafters.order_model import OrderModel, OrderModelConfig
+from models.invalid import one_line
+
+NESTED = ("state_dict", "model_state_dict", "model", "params")
+"""Keys under which training programs keep the tensors."""
+
+Tensors = dict[str, Tensor]
+
+
+def import_order_model(file: Path, out: Path, config: OrderModelConfig | None = None) -> OrderModel:
+    """Convert the state dict in ``file`` to a drafter folder.
+
+    Raises ``ValueError`` that lists every missing, unknown and misshapen tensor; nothing is written
+    then.
+    """
+    tensors = without_wrapper(read_tensors(file))
+    model = OrderModel(config or guess_config(tensors))
+    problems = misfits(tensors, model)
+    if problems:
+        raise ValueError(f"{file} does not fit the order model: {'; '.join(problems)}")
+    model.load_state_dict(tensors)
+    save_order_model(model.eval(), out)
+    return model
+
+
+def read_tensors(file: Path) -> Tensors:
+    """The tensors of a ``.pt`` file, by name."""
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise ValueError(f"{file}: {error.strerror}") from error
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:
+        reason = str(error).split("\n")[0]
+        raise ValueError(f"{file}: not a file of plain tensors ({reason})") from error
+    for key in NESTED:
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    if not isinstance(content, dict) or not all(isinstance(t, Tensor) for t in content.values()):
+        raise ValueError(f"{file}: not a state dict (a mapping of names to tensors)")
+    return {str(name): tensor.float() for name, tensor in content.items()}
+
+
+def without_wrapper(tensors: Tensors) -> Tensors:
+    """Names without a first part that all of them share ("module.", "model.")."""
+    while tensors:
+        firsts = Counter(name.partition(".")[0] for name in tensors)
+        shared = len(firsts) == 1 and all("." in name for name in tensors)
+        if not shared:
+            break
+        tensors = {name.partition(".")[2]: tensor for name, tensor in tensors.items()}
+    return tensors
+
+
+def guess_config(tensors: Tensors) -> OrderModelConfig:
+    """Sizes that can be read off the shapes; the number of heads cannot, and is the default."""
+    values: dict[str, int] = {}
+    layers = {
+        int(parts[2])
+        for parts in (name.split(".") for name in tensors)
+        if parts[:2] == ["encoder", "layers"] and parts[2].isdigit()
+    }
+    if layers:
+        values["layers"] = max(layers) + 1
+    first = tensors.get("encoder.layers.0.linear1.weight")
+    if first is not None and first.dim() == 2:
+        values["feed_forward"], values["width"] = first.shape
+    try:
+        return OrderModelConfig.model_validate(values)
+    except ValidationError as error:
+        raise ValueError(one_line(error, OrderModelConfig)) from error
+
+
+def misfits(tensors: Tensors, model: OrderModel) -> list[str]:
+    """What does not fit, one entry a tensor."""
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    missing = [f"missing {name} {list(wanted[name])}" for name in sorted(wanted.keys() - found)]
+    unknown = [f"unknown {name} {list(found[name])}" for name in sorted(found.keys() - wanted)]
+    misshapen = [
+        f"{name} is {list(found[name])}, not {list(wanted[name])}"
+        for name in sorted(wanted.keys() & found.keys())
+        if wanted[name] != found[name]
+    ]
+    return [*missing, *unknown, *misshapen]
