@@ -79,14 +79,17 @@ def accuracy_by_depth(
 ) -> dict[int, dict[str, float]]:
     """Next-commit accuracy at each depth, beside reading the order off the stale confidence.
 
-    Depth d: d commits were made since the stale state. ``n`` states are measured, spread evenly.
+    Depth d: d commits were made since the stale state. ``n`` states are measured, spread evenly;
+    depths that no state has (of a smaller block) are left out.
     """
     table = {}
     for depth in depths:
         usable = np.flatnonzero(data.left_S >= depth)
+        if not len(usable):
+            continue
         states = usable[:: max(1, len(usable) // limit)][:limit]
         batch = batch_of(data, states, np.full(len(states), depth))
-        predicted = _in_chunks(model, batch)
+        predicted = in_chunks(model, batch).argmax(dim=1)
         stale_order = stale_prediction(batch)
         table[depth] = {
             "model": float((predicted == batch.next_B).float().mean()),
@@ -96,6 +99,25 @@ def accuracy_by_depth(
     return table
 
 
+TEMPERATURES = np.geomspace(0.5, 2.0, 81)
+"""Candidates of :func:`fit_temperature`."""
+
+
+@torch.inference_mode()
+def fit_temperature(model: OrderModel, batch: OrderBatch) -> float:
+    """The temperature at which the model's distribution is the most likely one of ``batch``.
+
+    Mass is used as a probability, so it must be one (Guo et al., 2017); the batch must not have
+    been learnt from.
+    """
+    logits_BL = in_chunks(model, batch) * model.config.temperature
+    losses = [
+        float(F.nll_loss(torch.log_softmax(logits_BL / t, dim=1), batch.next_B))
+        for t in TEMPERATURES
+    ]
+    return float(TEMPERATURES[int(np.argmin(losses))])
+
+
 def stale_prediction(batch: OrderBatch) -> Tensor:
     """The most confident position of the stale distribution that is still masked: ``[B]``."""
     capped = torch.minimum(batch.stale.rank_log_odds_BL, batch.stale.cap_log_odds_B[:, None])
@@ -103,7 +125,8 @@ def stale_prediction(batch: OrderBatch) -> Tensor:
 
 
 @torch.inference_mode()
-def _in_chunks(model: OrderModel, batch: OrderBatch, size: int = 500) -> Tensor:
+def in_chunks(model: OrderModel, batch: OrderBatch, size: int = 500) -> Tensor:
+    """:func:`batch_log_q` of a batch of any size."""
     count = len(batch.next_B)
     parts = []
     for first in range(0, count, size):
@@ -115,5 +138,5 @@ def _in_chunks(model: OrderModel, batch: OrderBatch, size: int = 500) -> Tensor:
             batch.next_B[cut],
             batch.depth_B[cut],
         )
-        parts.append(batch_log_q(model, part).argmax(dim=1))
+        parts.append(batch_log_q(model, part))
     return torch.cat(parts)

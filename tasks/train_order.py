@@ -14,15 +14,23 @@ from decoders.trace import Trace
 from decoders.trace_store import TraceStore
 from drafters.bundle import save_order_model
 from drafters.features import TOP_K
-from drafters.order_data import OrderData, concatenate
+from drafters.order_data import OrderData, concatenate, draw_batch
 from drafters.order_model import OrderModel, OrderModelConfig
-from drafters.order_training import OrderTrainingConfig, accuracy_by_depth, train_order_model
+from drafters.order_training import (
+    OrderTrainingConfig,
+    accuracy_by_depth,
+    fit_temperature,
+    train_order_model,
+)
 from models.checkpoint import digest, find_checkpoint
 from models.config import TargetConfig
 from tasks.recordings import Recording, record_all
 
 DEPTHS = range(1, 9)
 PROGRESS = "progress.safetensors"
+KEPT_BACK = 20
+"""One training trace of so many is not learnt from: the drafter's temperature is fitted on it."""
+CALIBRATION_STATES = 4000
 
 
 class TrainOrderConfig(BaseModel):
@@ -87,7 +95,13 @@ def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Pat
     out = Path(config.out)
     stores = record_all(config.recordings, config.target, Path(config.traces), report)
     pairs = list(zip(config.recordings, stores, strict=True))
-    learnt = [order_data(store.load()) for recording, store in pairs if recording.split == "train"]
+    learnt, kept_back = [], []
+    for recording, store in pairs:
+        if recording.split == "train":
+            traces = list(store.load())
+            cut = len(traces) - max(1, len(traces) // KEPT_BACK)
+            learnt.append(order_data(traces[:cut]))
+            kept_back.append(order_data(traces[cut:]))
     data = concatenate(learnt)
     report({"states": data.num_states, "rows": len(data.entropy_R)})
     torch.manual_seed(config.training.seed)
@@ -99,12 +113,23 @@ def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Pat
         save_file(model.state_dict(), out / PROGRESS, metadata={"step": str(step)})
 
     train_order_model(model, data, config.training, report, first_step, save)
+    model.config = calibrated(model, concatenate(kept_back), config.training)
+    report({"temperature": model.config.temperature})
     save_order_model(model, out)
     held_out = {recording.name: s for recording, s in pairs if recording.split == "heldout"}
     card = make_card(model, data, config, held_out)
     (out / "card.json").write_text(json.dumps(card, indent=2) + "\n")
     (out / PROGRESS).unlink(missing_ok=True)
     return out
+
+
+def calibrated(
+    model: OrderModel, data: OrderData, training: OrderTrainingConfig
+) -> OrderModelConfig:
+    """The model's configuration with the temperature that fits ``data``."""
+    generator = np.random.default_rng(training.seed)
+    batch = draw_batch(data, CALIBRATION_STATES, training.max_depth, generator)
+    return model.config.model_copy(update={"temperature": fit_temperature(model, batch)})
 
 
 def _resume(model: OrderModel, out: Path) -> int:

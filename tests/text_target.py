@@ -16,9 +16,10 @@ def text_spec() -> TargetSpec:
     return tiny_spec(block_size=8, vocab_size=VOCAB_SIZE)
 
 
-def save_text_target(folder: Path) -> Path:
+def save_text_target(folder: Path, max_positions: int = 512) -> Path:
     """Write the whole checkpoint."""
-    save_checkpoint(tiny_model(text_spec(), torch.float32), folder, dtype="float32")
+    spec = text_spec().model_copy(update={"max_positions": max_positions})
+    save_checkpoint(tiny_model(spec, torch.float32), folder, dtype="float32")
     texts = ["hello world, how are you?", "grüß dich, 你好 🙂"] * 10
     save_tokenizer(train_tokenizer(texts, VOCAB_SIZE), folder)
     return folder

@@ -1,0 +1,91 @@
+"""The order model learns a trajectory's order, and its confidence can be made a probability."""
+
+import numpy as np
+import pytest
+import torch
+
+from drafters.order_data import OrderData, batch_of, draw_batch
+from drafters.order_model import OrderModel, OrderModelConfig
+from drafters.order_training import (
+    OrderTrainingConfig,
+    accuracy_by_depth,
+    fit_temperature,
+    in_chunks,
+    train_order_model,
+)
+
+BLOCK, TOP = 6, 32
+SMALL = OrderModelConfig(width=32, layers=1, heads=4, feed_forward=64)
+
+
+def trajectories(count: int, seed: int) -> OrderData:
+    """Blocks whose positions are committed by falling entropy, which no confidence column shows."""
+    draw = np.random.default_rng(seed)
+    rows, entropies, committed, left = [], [], [], []
+    next_row = 0
+    for _ in range(count):
+        entropy = draw.uniform(0, 4, BLOCK).astype(np.float32)
+        order = np.argsort(-entropy)
+        for step, position in enumerate(order):
+            row = np.full(BLOCK, -1, dtype=np.int32)
+            masked = np.sort(order[step:])
+            row[masked] = np.arange(next_row, next_row + len(masked))
+            next_row += len(masked)
+            rows.append(row)
+            entropies.append(entropy[masked])
+            committed.append(position)
+            left.append(BLOCK - 1 - step)
+    total = next_row
+    log_probs = np.full((total, TOP), -4.0, dtype=np.float16)
+    flat = np.zeros(total, dtype=np.float32)
+    return OrderData(
+        row_SL=np.stack(rows),
+        log_probs_RK=log_probs,
+        entropy_R=np.concatenate(entropies),
+        log_odds_R=flat,
+        rank_log_odds_R=flat,
+        committed_S=np.array(committed),
+        left_S=np.array(left),
+        prompt_end_S=np.zeros(len(rows), dtype=np.int64),
+        cap_log_odds_S=np.full(len(rows), np.inf, dtype=np.float32),
+    )
+
+
+@pytest.fixture(scope="module")
+def trained() -> OrderModel:
+    torch.manual_seed(0)
+    model = OrderModel(SMALL)
+    config = OrderTrainingConfig(
+        steps=120, batch_size=64, max_depth=4, learning_rate=3e-3, warmup=10, log_every=60
+    )
+    train_order_model(model, trajectories(60, seed=1), config, lambda row: None)
+    return model
+
+
+def test_an_order_that_confidence_does_not_show_is_learnt(trained: OrderModel) -> None:
+    table = accuracy_by_depth(trained, trajectories(40, seed=2), range(1, 4))
+    for depth, found in table.items():
+        assert found["model"] > 0.8 > 0.7 > found["stale_order"], depth
+        assert found["n"] == 40 * (BLOCK - depth)
+
+
+def test_the_fitted_temperature_is_the_one_that_the_truth_was_drawn_with(
+    trained: OrderModel,
+) -> None:
+    data = trajectories(200, seed=3)
+    batch = draw_batch(data, 3000, 4, np.random.default_rng(0))
+    logits = in_chunks(trained, batch)
+    for wanted in (0.7, 1.0, 1.6):
+        drawn = torch.distributions.Categorical(logits=logits / wanted)
+        torch.manual_seed(4)
+        truth = type(batch)(batch.stale, batch.masked_now_BL, drawn.sample(), batch.depth_B)
+        assert fit_temperature(trained, truth) == pytest.approx(wanted, rel=0.1)
+
+
+def test_a_batch_holds_true_prefixes() -> None:
+    """Depth d: exactly the first d commits behind the stale state are filled."""
+    data = trajectories(3, seed=5)
+    batch = batch_of(data, np.array([0, 1, BLOCK + 2]), np.array([2, 3, 1]))
+    assert (batch.stale.was_masked_BL.sum(1) - batch.masked_now_BL.sum(1)).tolist() == [2, 3, 1]
+    assert batch.next_B.tolist() == data.committed_S[[2, 4, BLOCK + 3]].tolist()
+    assert batch.masked_now_BL[torch.arange(3), batch.next_B].all()
