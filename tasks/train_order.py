@@ -158,10 +158,14 @@ def make_card(
         }
         for name, store in held_out.items()
     }
+    folder = find_checkpoint(config.target.path)
+    told = config.model_copy(
+        update={"target": config.target.model_copy(update={"path": folder.name})}
+    )
     return {
         "parameters": model.num_parameters,
         "training_states": data.num_states,
-        "target_digest": digest(find_checkpoint(config.target.path)),
-        "config": config.model_dump(exclude={"out", "traces"}),
+        "target_digest": digest(folder),
+        "config": told.model_dump(exclude={"out", "traces"}),
         "held_out": measured,
     }
