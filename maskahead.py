@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from cluster.configuration import RunConfig, SharedConfig, load_config, read_mapping
+from cluster.configuration import RUNS, RunConfig, SharedConfig, load_config, read_mapping
 from cluster.console import log_facts, progress, say, show_table
 from cluster.exits import FAILURE, run_app
 from cluster.short_options import ConfigFile, Settings, configured
 
 if TYPE_CHECKING:
     from cluster.loaded import LoadedTarget, ShortOptions
-
-RUNS = Path("runs")
 
 app = typer.Typer(
     help=__doc__.splitlines()[0] if __doc__ else None,
@@ -89,6 +87,21 @@ def sweep(
     plan = load_config(SweepConfig, config, settings or ())
     outcome = run_sweep(plan, name, resume, dry_run, _command())
     if outcome.folder and outcome.champion is None:
+        raise typer.Exit(FAILURE)
+
+
+@app.command(epilog="Example: maskahead adopt --set target.path=checkpoints/my-sdar --name my-sdar")
+def adopt(
+    name: Annotated[str, typer.Option(help="Results: runs/adopt-NAME, sweep: runs/NAME.")],
+    config_file: ConfigFile = None,
+    settings: Settings = None,
+) -> None:
+    """Make a new target fast: record, train its order model, calibrate, sweep, register."""
+    from tune.adopt import AdoptConfig
+    from tune.adopt import adopt as adopt_target
+
+    plan = load_config(AdoptConfig, config_file, settings or ())
+    if adopt_target(plan, name, _command(), log_facts).champion is None:
         raise typer.Exit(FAILURE)
 
 

@@ -12,6 +12,9 @@ from drafters.config import DrafterConfig
 from models.config import TargetConfig
 from models.invalid import one_line
 
+RUNS = Path("runs")
+"""Where results, traces and the tracking store lie, below the working directory."""
+
 Model = TypeVar("Model", bound=BaseModel)
 
 

@@ -5,9 +5,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from tasks.files import write_whole
 from tune.config import SweepConfig
 from tune.cost import CostCurve
-from tune.row import TrialRows, write_whole
+from tune.row import TrialRows
 
 CONFIG, COST, REPLAYED, FINISHED = "config.json", "cost.json", "replay.done", "sweep.done"
 

@@ -1,11 +1,9 @@
 """Where results come from: code, versions, machine, and digests of everything that was read."""
 
-import subprocess
-from pathlib import Path
 from typing import Any
 
 from actors.target_group import TargetGroup
-from benchmarks.machine import machine, versions
+from benchmarks.machine import git_commit, machine, versions
 from decoders.proposers.registry import find_drafter
 from models.checkpoint import digest, find_checkpoint
 from tune.config import SweepConfig
@@ -29,17 +27,6 @@ def identity(config: SweepConfig, problems: ProblemSet) -> dict[str, Any]:
         if path is not None:
             found["drafter" if method == "order" else method] = digest(path)
     return found
-
-
-def git_commit() -> str:
-    """The commit of the running code, with ``-dirty`` when files were changed; else ``unknown``."""
-    here = Path(__file__).parent
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    try:
-        done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    return done.stdout.strip() or "unknown"
 
 
 def provenance(

@@ -1,12 +1,12 @@
 """What one trial found out, as a row that is written once and read by everybody else."""
 
-import os
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, field_serializer
 
 from decoders.options import DecodeOptions
+from tasks.files import write_whole
 from tasks.intervals import wilson_interval
 from tune.space import option_values
 
@@ -109,10 +109,3 @@ class TrialRows:
         """Every finished row, oldest first."""
         paths = sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
         return [TrialRow.model_validate_json(path.read_text()) for path in paths]
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file at once: a reader, or a kill, never sees half of it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(text)
-    partial.replace(path)

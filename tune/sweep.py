@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.target_group import TargetGroup
+from cluster.configuration import RUNS
 from cluster.session import Resources, session
 from cluster.tracking import DataSource, Outcome, Tracking
 from tune.check import Checked, check
@@ -24,8 +25,6 @@ from tune.row import TrialRow
 from tune.space import spell
 from tune.stages import Running, run_stages
 from tune.summary import open_console, print_outcome, print_plan
-
-RUNS = Path("runs")
 
 
 @dataclass(frozen=True)

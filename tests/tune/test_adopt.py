@@ -1,0 +1,85 @@
+"""Adopting a target: every stage once, from its traces to a champion with its own drafters."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cluster.configuration import RunConfig
+from decoders.draft_graph import load_graphs
+from models.config import TargetConfig
+from tests.text_target import save_text_target
+from tune.adopt import AdoptConfig, adopt, calibrated_graph, claim, trained_order
+from tune.config import LiveConfig, Range, ReplayConfig, SpaceConfig, SweepConfig, TasksConfig
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> AdoptConfig:
+    """An adoption of seconds."""
+    target = save_text_target(tmp_path_factory.mktemp("adopted") / "tiny", max_positions=1024)
+    return AdoptConfig.model_validate(
+        {
+            "target": TargetConfig(path=str(target)),
+            "tasks": ("words",),
+            "train_problems": 2,
+            "heldout_problems": 1,
+            "model": {"width": 16, "layers": 1, "heads": 2, "feed_forward": 16},
+            "training": {"steps": 2, "batch_size": 4},
+            "sweep": SweepConfig(
+                decode={"max_new_tokens": 16},
+                tasks=TasksConfig(names=("words",), recorded=1, live=1),
+                space=SpaceConfig(methods=("graph", "order"), budget=Range(least=1, most=4)),
+                replay=ReplayConfig(trials=4, concurrency=1),
+                live=LiveConfig(trials=1, repeats=1),
+            ),
+        }
+    )
+
+
+def test_stages_whose_results_are_there_are_not_done_again(
+    config: AdoptConfig, tmp_path: Path
+) -> None:
+    told: list[dict] = []
+    claim(tmp_path, config)
+    order = trained_order(config, tmp_path, told.append)
+    graph = calibrated_graph(config, tmp_path, told.append)
+    assert json.loads((order / "card.json").read_text())["held_out"].keys() == {
+        "heldout-cap1",
+        "heldout-cap0.9",
+    }
+    assert [g.cap for g in load_graphs(graph).graphs] == [1.0, 0.9]
+    assert [row for row in told if "recording" in row]
+    before = [path.stat().st_mtime_ns for path in (order / "model.safetensors", graph)]
+    told.clear()
+    claim(tmp_path, config)
+    trained_order(config, tmp_path, told.append)
+    calibrated_graph(config, tmp_path, told.append)
+    assert [path.stat().st_mtime_ns for path in (order / "model.safetensors", graph)] == before
+    assert not [row for row in told if "recording" in row or "step" in row]
+
+
+def test_a_folder_of_another_adoption_is_refused(config: AdoptConfig, tmp_path: Path) -> None:
+    claim(tmp_path, config)
+    with pytest.raises(ValueError, match="begun with another config; choose another"):
+        claim(tmp_path, config.model_copy(update={"train_problems": 3}))
+    other = save_text_target(tmp_path / "other", max_positions=512)
+    with pytest.raises(ValueError, match="begun with another target and config"):
+        claim(tmp_path, config.model_copy(update={"target": TargetConfig(path=str(other))}))
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_an_adopted_target_has_a_champion_that_names_its_own_drafters(
+    config: AdoptConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    outcome = adopt(config, "mine", "maskahead adopt --name mine", lambda row: None)
+    assert outcome.champion is not None
+    best = tmp_path / "runs" / "mine" / "best.yaml"
+    found = RunConfig.model_validate(yaml.safe_load(best.read_text()))
+    assert found.drafter.path == str(tmp_path / "runs" / "adopt-mine" / "order")
+    assert found.drafter.graph == str(tmp_path / "runs" / "adopt-mine" / "graph.json")
+    assert {row.options.method for row in outcome.rows} >= {"standard", "graph", "order"}

@@ -1,0 +1,128 @@
+"""``maskahead adopt``: all that a new target needs, in one command that goes on where it was.
+
+Record draft-free traces of training problems, train an order model on them, calibrate the draft
+graphs, then sweep with both and register the champion. Each stage leaves its result in the folder,
+and a stage whose result is there is not done again.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cluster.configuration import RUNS
+from decoders.draft_graph import save_graphs
+from decoders.graph_calibration import calibrate_folders
+from drafters.config import DrafterConfig
+from drafters.order_model import OrderModelConfig
+from drafters.order_training import OrderTrainingConfig
+from models.checkpoint import digest, find_checkpoint
+from models.config import TargetConfig
+from tasks.recordings import Recording
+from tasks.train_order import TrainOrderConfig, train_order
+from tune.config import SpaceConfig, SweepConfig
+from tune.sweep import SweepOutcome, run_sweep
+
+TRAIN_SEED, HELDOUT_SEED = 3, 5
+STATE = "adopted.json"
+
+Report = Callable[[dict], None]
+
+
+class AdoptConfig(BaseModel):
+    """What to spend on a new target; every default is written here."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: TargetConfig = TargetConfig()
+    tasks: tuple[str, ...] = ("words", "code")
+    caps: tuple[float, ...] = Field(default=(1.0, 0.9), min_length=1)
+    """Commit orders to learn and to calibrate."""
+    train_problems: int = Field(default=400, ge=1)
+    """Recorded problems of each task and cap, to learn from."""
+    heldout_problems: int = Field(default=50, ge=1)
+    """Recorded problems of each task and cap, to measure the order model on."""
+    model: OrderModelConfig = OrderModelConfig()
+    training: OrderTrainingConfig = OrderTrainingConfig()
+    sweep: SweepConfig = SweepConfig(space=SpaceConfig(methods=("chain", "graph", "order")))
+    """Its target and drafter are the adopted ones."""
+
+
+def adopt(config: AdoptConfig, name: str, command: str, report: Report) -> SweepOutcome:
+    """Adopt a target into ``runs/adopt-NAME`` and sweep into ``runs/NAME``.
+
+    Raises ``ValueError`` when the folder belongs to another configuration or another checkpoint.
+    """
+    folder = RUNS.resolve() / f"adopt-{name}"
+    claim(folder, config)
+    order = trained_order(config, folder, report)
+    graph = calibrated_graph(config, folder, report)
+    drafter = DrafterConfig(path=str(order), graph=str(graph))
+    sweep = config.sweep.model_copy(update={"target": config.target, "drafter": drafter})
+    return run_sweep(sweep, name, (RUNS / name).exists(), dry_run=False, command=command)
+
+
+def claim(folder: Path, config: AdoptConfig) -> None:
+    """Take the folder for this configuration and checkpoint, or find that it is."""
+    wanted = {
+        "target": digest(find_checkpoint(config.target.path)),
+        "config": config.model_dump(mode="json", exclude={"sweep"}),
+    }
+    state = folder / STATE
+    if not state.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        state.write_text(json.dumps(wanted, indent=2) + "\n")
+        return
+    found = json.loads(state.read_text())
+    differing = [key for key in wanted if found.get(key) != wanted[key]]
+    if differing:
+        raise ValueError(
+            f"--name: {folder} was begun with another {' and '.join(differing)}; choose another"
+        )
+
+
+def recordings(config: AdoptConfig) -> tuple[Recording, ...]:
+    """What is recorded: training problems to learn from, held-out ones to measure."""
+    return tuple(
+        Recording(
+            name=f"{split}-cap{cap:g}",
+            tasks=config.tasks,
+            split=split,
+            count=count,
+            seed=seed,
+            cap=cap,
+        )
+        for split, count, seed in (
+            ("train", config.train_problems, TRAIN_SEED),
+            ("heldout", config.heldout_problems, HELDOUT_SEED),
+        )
+        for cap in config.caps
+    )
+
+
+def trained_order(config: AdoptConfig, folder: Path, report: Report) -> Path:
+    """The order model's folder, trained unless its card is there."""
+    out = folder / "order"
+    if (out / "card.json").exists():
+        report({"order": str(out), "kept": True})
+        return out
+    train = TrainOrderConfig(
+        out=str(out),
+        traces=str(folder / "traces"),
+        target=config.target,
+        recordings=recordings(config),
+        model=config.model,
+        training=config.training,
+    )
+    return train_order(train, report)
+
+
+def calibrated_graph(config: AdoptConfig, folder: Path, report: Report) -> Path:
+    """The file of draft graphs, one of each cap, calibrated unless it is there."""
+    path = folder / "graph.json"
+    if not path.exists():
+        names = [r.name for r in recordings(config) if r.split == "train"]
+        save_graphs(calibrate_folders([folder / "traces" / name for name in names]), path)
+    report({"graph": str(path)})
+    return path
