@@ -99,15 +99,17 @@ def measure(
     }
 
 
-def settings(budgets: list[int], caps: list[float], batch_size: int) -> list[DecodeOptions]:
-    """``standard``, ``chain`` and ``order`` at every cap and budget."""
+def settings(
+    methods: list[str], budgets: list[int], caps: list[float], batch_size: int
+) -> list[DecodeOptions]:
+    """``standard`` at every cap, and the drafting ``methods`` at every cap and budget."""
     found = []
     for cap in caps:
         found.append(DecodeOptions(method="standard", cap=cap, batch_size=batch_size))
         found += [
-            DecodeOptions(method=method, cap=cap, budget=budget, batch_size=batch_size)
+            DecodeOptions.lenient(method=method, cap=cap, budget=budget, batch_size=batch_size)
             for budget in budgets
-            for method in ("chain", "order")
+            for method in methods
         ]
     return found
 
@@ -124,6 +126,9 @@ def main(
     target: Annotated[str, typer.Option(help="Checkpoint folder or bundled name.")] = "sdar-tiny",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float64.")] = "float32",
     problems_each: Annotated[int, typer.Option("--problems", help="Problems a task.")] = 100,
+    methods: Annotated[
+        str, typer.Option(help="Drafting methods, comma-separated.")
+    ] = "chain,order",
     budgets: Annotated[str, typer.Option(help="Draft budgets D, comma-separated.")] = "8,20",
     caps: Annotated[str, typer.Option(help="Caps of the commit order.")] = "1,0.9",
     batch_size: Annotated[int, typer.Option(help="Requests a forward.")] = 8,
@@ -132,11 +137,15 @@ def main(
 ) -> None:
     """Accuracy, NFE and acceptance of each method on held-out bundled problems."""
     config = TargetConfig.model_validate({"path": target, "dtype": dtype})
-    engine = open_engine(config, DrafterConfig(path=drafter), {"chain", "order"})
+    asked_for = methods.split(",")
+    engine = open_engine(config, DrafterConfig(path=drafter), asked_for)
     rows: list[dict[str, Any]] = []
     console = Console()
     tries = settings(
-        [int(b) for b in budgets.split(",")], [float(c) for c in caps.split(",")], batch_size
+        asked_for,
+        [int(b) for b in budgets.split(",")],
+        [float(c) for c in caps.split(",")],
+        batch_size,
     )
     for task in TASKS:
         asked = problems(task, "heldout", problems_each, PROBLEM_SEED)
