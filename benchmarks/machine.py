@@ -1,7 +1,8 @@
-"""What a number was measured on: versions, processor, memory, devices."""
+"""What a number was measured on: code, versions, processor, memory, devices."""
 
 import os
 import platform
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,17 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:  # run from its folder, as a checkout without installation
         return "not installed"
+
+
+def git_commit() -> str:
+    """The commit of the running code, with ``-dirty`` when files were changed; else ``unknown``."""
+    here = Path(__file__).parent
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return done.stdout.strip() or "unknown"
 
 
 def machine() -> dict[str, Any]:

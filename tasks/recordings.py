@@ -1,6 +1,7 @@
-"""Recordings that a drafter learns from: draft-free traces of bundled problems, made once."""
+"""Draft-free traces of bundled problems, made once: what drafters learn from and reports replay."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
@@ -9,12 +10,14 @@ from pydantic import BaseModel, ConfigDict
 from decoders.engine import Engine
 from decoders.options import DecodeOptions
 from decoders.prompts import PromptRow
+from decoders.trace import Trace
 from decoders.trace_store import TraceManifest, TraceStore
 from models.checkpoint import digest, find_checkpoint, load_model
 from models.config import TargetConfig
+from models.spec import TargetSpec
 from models.target import Target
 from tasks.bundled import problems
-from tasks.problem import Split
+from tasks.problem import Problem, Split
 
 PART_SIZE = 32
 
@@ -32,6 +35,16 @@ class Recording(BaseModel):
     cap: float = 1.0
 
 
+@dataclass(frozen=True)
+class Source:
+    """An open target that records: where it lies, what it is, and its draft-free runs."""
+
+    folder: Path
+    spec: TargetSpec
+    target: TargetConfig
+    record: Callable[[Sequence[PromptRow], DecodeOptions], Iterable[Trace]]
+
+
 def record_all(
     recordings: tuple[Recording, ...],
     target: TargetConfig,
@@ -41,38 +54,56 @@ def record_all(
     """Traces of every recording under ``root``; what lies there already is kept."""
     folder = find_checkpoint(target.path)
     engine = Engine(folder, Target(load_model(target)), {})
-    return [_record(engine, recording, target, root, report) for recording in recordings]
+    source = Source(folder, engine.target.spec, target, engine.record)
+    return [_record(source, recording, root, report) for recording in recordings]
 
 
 def _record(
-    engine: Engine,
-    recording: Recording,
-    target: TargetConfig,
-    root: Path,
-    report: Callable[[dict], None],
+    source: Source, recording: Recording, root: Path, report: Callable[[dict], None]
 ) -> TraceStore:
-    options = DecodeOptions(method="standard", cap=recording.cap, batch_size=PART_SIZE // 2)
     asked = [
         problem
         for task in recording.tasks
         for problem in problems(task, recording.split, recording.count, recording.seed)
     ]
-    rows = [PromptRow(id=problem.id, prompt=problem.prompt) for problem in asked]
+    return record_problems(
+        source,
+        root / recording.name,
+        asked,
+        DecodeOptions(method="standard", cap=recording.cap),
+        blake2b(recording.model_dump_json().encode(), digest_size=8).hexdigest(),
+        lambda done, of: report({"recording": recording.name, "done": done, "of": of}),
+    )
+
+
+def record_problems(
+    source: Source,
+    folder: Path,
+    asked: Sequence[Problem],
+    options: DecodeOptions,
+    prompts_digest: str,
+    report: Callable[[int, int], None],
+) -> TraceStore:
+    """Traces of ``asked`` by the draft-free rule of ``options``, in ``folder``; those that lie
+    there are kept. ``report(done, of)`` after every part."""
     manifest = TraceManifest(
-        target=target.path,
-        target_digest=digest(engine.folder),
-        prompts_digest=blake2b(recording.model_dump_json().encode(), digest_size=8).hexdigest(),
-        dtype=target.dtype,
-        block_size=engine.target.spec.block_size,
-        mask_token_id=engine.target.spec.mask_token_id,
+        target=source.target.path,
+        target_digest=digest(source.folder),
+        prompts_digest=prompts_digest,
+        dtype=source.target.dtype,
+        block_size=source.spec.block_size,
+        mask_token_id=source.spec.mask_token_id,
         rule=options.rule(),
         seed=options.seed,
     )
-    store = TraceStore.create(root / recording.name, manifest)
+    store = TraceStore.create(folder, manifest)
     done = store.recorded_ids()
-    missing = [row for row in rows if row.id not in done]
+    missing = [PromptRow(id=p.id, prompt=p.prompt) for p in asked if p.id not in done]
+    batched = options.model_copy(update={"batch_size": PART_SIZE // 2})
     for first in range(0, len(missing), PART_SIZE):
-        store.append(engine.record(missing[first : first + PART_SIZE], options))
-        recorded = len(rows) - len(missing) + first + PART_SIZE
-        report({"recording": recording.name, "done": min(recorded, len(rows)), "of": len(rows)})
+        part = missing[first : first + PART_SIZE]
+        found = {trace.request.id: trace for trace in source.record(part, batched)}
+        store.append([found[row.id] for row in part])
+        recorded = len(asked) - len(missing) + first + PART_SIZE
+        report(min(recorded, len(asked)), len(asked))
     return store
