@@ -71,14 +71,26 @@ def table_rows(found: list[dict[str, Any]], count: int) -> str:
 
 
 def training_summary(folder: Path) -> str:
-    """What ``training.json`` says of the last run, in a line."""
+    """What ``training.json`` says: the last run, and the stages before it where there were any."""
     config = json.loads((folder / "training.json").read_text())
-    training, mix = config["training"], config["mix"]
-    shares = ", ".join(f"{name} {share:g}" for name, share in mix.items())
-    return (
+    training = config["training"]
+    summary = (
         f"{training['steps']} steps of {training['batch_size']} samples with "
-        f"{training['noisy_blocks']} noised blocks each ({shares}), seed {training['seed']}"
+        f"{training['noisy_blocks']} noised blocks each ({shares(config['mix'])}), seed "
+        f"{training['seed']}"
     )
+    for stage in config.get("stages", ()):
+        first, last = stage["steps"]
+        summary += (
+            f"\n  - steps {first} to {last}: {shares(stage['mix'])}, learning rate "
+            f"{stage['learning_rate'][0]:g} to {stage['learning_rate'][1]:g}"
+        )
+    return summary
+
+
+def shares(mix: dict[str, float]) -> str:
+    """A mix in words."""
+    return ", ".join(f"{name} {share:g}" for name, share in mix.items())
 
 
 def main(
