@@ -31,6 +31,8 @@ app = typer.Typer(
 )
 train = typer.Typer(no_args_is_help=True, help="Train a bundled target, or an order model.")
 app.add_typer(train, name="train", epilog="Example: maskahead train order --config FILE")
+report = typer.Typer(no_args_is_help=True, help="Repeat a paper's tables and figures.")
+app.add_typer(report, name="report", epilog="Example: maskahead report spot --out runs/report-spot")
 
 Prompts = Annotated[
     Path,
@@ -203,12 +205,13 @@ def calibrate(
         list[Path], typer.Option(metavar="DIR", help="Draft-free traces; one folder for each cap.")
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The graphs, as JSON.")],
+    count: Annotated[int, typer.Option(min=1, help="Traces of each folder to look at.")] = 200,
 ) -> None:
     """Calibrate the draft graphs of method graph from traces (about 50 problems are enough)."""
     from decoders.draft_graph import save_graphs
     from decoders.graph_calibration import calibrate_folders
 
-    graphs = calibrate_folders(traces)
+    graphs = calibrate_folders(traces, count)
     save_graphs(graphs, out)
     say(f"{out}: graphs of cap {', '.join(f'{graph.cap:g}' for graph in graphs.graphs)}")
 
@@ -243,6 +246,38 @@ def import_order(
 
     model = import_order_model(file, out)
     say(f"drafter: {out} ({model.num_parameters:,} parameters)")
+
+
+@report.command(
+    "spot", epilog="Example: maskahead report spot --target sdar-tiny --out runs/report-spot"
+)
+def report_spot(
+    out: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Folder of the report; goes on behind what is there."),
+    ] = RUNS / "report-spot",
+    target: Target = None,
+    config_file: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="YAML; keys as in --set.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="As in main.problems=20; repeatable."),
+    ] = None,
+) -> None:
+    """Repeat the tables and figures of SPOT on a target; the same command again goes on."""
+    from benchmarks.spot.check import check
+    from benchmarks.spot.config import SpotConfig
+    from benchmarks.spot.run import run_spot
+    from cluster.loaded import ray_where_needed
+    from cluster.tracking import Tracking, tracking_uri
+
+    short = {"target.path": target} if target else {}
+    config = load_config(SpotConfig, config_file, settings or (), short)
+    checked, uri = check(config), tracking_uri(RUNS)
+    with ray_where_needed(SharedConfig(target=config.target, drafter=config.drafter)):
+        tables = run_spot(checked, out, _command(), Tracking(uri, RUNS / "artifacts"))
+    show_table(tables[0].title, tables[0].rows)
 
 
 @app.command(epilog="Example: maskahead serve --config runs/first/best.yaml --port 8000")

@@ -87,6 +87,7 @@ def check_closed(graph: DraftGraph, where: Path) -> None:
     for node in graph.nodes:
         fits = all(i >= 0 and 0 <= j < TOP_CANDIDATES for i, j in node)
         shorter = any(tuple(f for f in node if f != fill) in known for fill in node)
-        if not fits or not shorter or len({i for i, _ in node}) < len(node):
+        doubled = node in known or len({i for i, _ in node}) < len(node)
+        if not fits or not shorter or doubled:
             raise ValueError(f"graph {where}: node {list(node)} is not reached through its graph")
         known.add(node)

@@ -1,7 +1,7 @@
 """Calibrating a draft graph: which nodes do recorded draft-free runs go through most often?"""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +14,15 @@ from decoders.trace_store import TraceStore
 
 MAX_NODES = 64
 """The largest budget that a calibration prepares."""
+TRACES = 200
+"""Traces of a folder that are looked at (Spiffy is content with about 50)."""
 MAX_DEPTH = 24
 """Fills behind a root that are looked at."""
 
 
-def calibrate_folders(folders: Sequence[Path]) -> GraphFile:
-    """One graph for every folder of draft-free traces, told apart by their caps.
+def calibrate_folders(folders: Sequence[Path], count: int = TRACES) -> GraphFile:
+    """One graph for every folder of draft-free traces, told apart by their caps; of each folder
+    ``count`` traces are looked at, spread evenly.
 
     Raises ``ValueError`` for traces of another rule than standard decoding, or of a cap twice.
     """
@@ -33,7 +36,8 @@ def calibrate_folders(folders: Sequence[Path]) -> GraphFile:
         cap = float(manifest.rule["cap"])
         if cap in graphs:
             raise ValueError(f"traces {folder}: cap {cap:g} stands in an earlier folder too")
-        traces = list(store.load())
+        step = max(1, len(store.recorded_ids()) // count)
+        traces = list(islice(store.load(), 0, step * count, step))
         graphs[cap] = calibrate(paths_of(traces), cap)
         sources.append({"traces": len(traces)} | manifest.model_dump(exclude={"version"}))
     return GraphFile(tuple(graphs.values()), {"sources": sources})
@@ -73,23 +77,19 @@ def calibrate(paths: Iterable[tuple[Node, ...]], cap: float, size: int = MAX_NOD
     is reached through drafts. Ties go to the smaller node.
     """
     paths = [path for path in paths if path]
-    depth = [0] * len(paths)
-    waiting = Counter(path[0] for path in paths)
-    by_next: dict[Node, list[int]] = {}
-    for index, path in enumerate(paths):
-        by_next.setdefault(path[0], []).append(index)
-    nodes: list[Node] = []
-    reached: list[float] = []
-    while waiting and len(nodes) < size:
-        node = min(waiting, key=lambda n: (-waiting[n], len(n), n))
-        del waiting[node]
-        going = by_next.pop(node)
-        nodes.append(node)
-        reached.append(len(going) / len(paths))
-        for index in going:
-            depth[index] += 1
-            if depth[index] < len(paths[index]):
-                following = paths[index][depth[index]]
-                waiting[following] += 1
-                by_next.setdefault(following, []).append(index)
-    return DraftGraph(cap, tuple(nodes), tuple(reached))
+    reached: dict[Node, int] = {}
+    by_next: dict[Node, list[tuple[Node, ...]]] = {}
+    for path in paths:
+        by_next.setdefault(path[0], []).append(path)
+    while by_next and len(reached) < size:
+        node = min(by_next, key=lambda n: (-len(by_next[n]), len(n), n))
+        reached[node] = 0
+        for path in by_next.pop(node):
+            # On from here, through what other paths had put into the graph before.
+            depth = len(node) - 1
+            while depth < len(path) and path[depth] in reached:
+                reached[path[depth]] += 1
+                depth += 1
+            if depth < len(path):
+                by_next.setdefault(path[depth], []).append(path)
+    return DraftGraph(cap, tuple(reached), tuple(n / len(paths) for n in reached.values()))

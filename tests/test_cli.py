@@ -29,7 +29,8 @@ COMMANDS = (
     "info",
     "import-order",
 )
-HELPED = [[], *([c] for c in COMMANDS), ["train"], ["train", "target"], ["train", "order"]]
+TRAIN = [["train"], ["train", "target"], ["train", "order"]]
+HELPED = [[], *([c] for c in COMMANDS), *TRAIN, ["report"], ["report", "spot"]]
 ROW_KEYS = (
     *("id", "prompt_ids", "token_ids", "text", "stop_reason", "nfe", "forwards"),
     *("tokens_per_forward", "accepted_per_round", "seconds"),
