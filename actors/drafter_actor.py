@@ -1,6 +1,7 @@
 """A drafter in an actor of its own, and what stands for it beside the target."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import torch
 from ray.actor import ActorHandle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from decoders.options import ORACLES
 from decoders.proposers.base import Draft, Proposer, View
+from decoders.proposers.oracle import open_oracles
 from decoders.proposers.registry import open_proposers
 from drafters.config import DrafterConfig
 from models.spec import TargetSpec
@@ -41,7 +44,9 @@ class RemoteProposer:
         self.method = method
 
     def propose(self, views: Sequence[View]) -> list[list[Draft]]:
-        return ray.get(self.actor.propose.remote(self.method, views))
+        # Whose block it is stays here: only oracles may read it, and it carries the whole prompt.
+        sent = [replace(view, origin=None) for view in views]
+        return ray.get(self.actor.propose.remote(self.method, sent))
 
 
 def open_remote_proposers(
@@ -50,9 +55,11 @@ def open_remote_proposers(
     """:func:`open_proposers` in a new actor near this process; it lives as long as they do."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     actor = RemoteDrafter.options(scheduling_strategy=here).remote(
-        target_folder, spec, drafter, methods
+        target_folder, spec, drafter, methods - set(ORACLES)
     )
-    return {method: RemoteProposer(actor, method) for method in ray.get(actor.methods.remote())}
+    remote = {method: RemoteProposer(actor, method) for method in ray.get(actor.methods.remote())}
+    # Oracles hold no model, and read what only this process records.
+    return remote | (open_oracles() if methods & set(ORACLES) else {})
 
 
 RemoteDrafter: Any = ray.remote(num_cpus=0)(DrafterActor)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from actors.loading import check_target
 from actors.runner import Runner, needs_group, open_runner
@@ -22,7 +22,7 @@ class ShortOptions(TypedDict, total=False):
     block_size: int
     drafter: str
     method: str
-    budget: int
+    budget: int | Literal["auto"]
     gamma: float
     hedge: float
     width: int

@@ -1,17 +1,19 @@
 """``budget: auto``: whether to draft, and how much, decided in every round from what was measured.
 
-Three things are learnt while decoding, none of which can change an output: how often drafts of a
-given mass were accepted (masses are only a proposer's opinion), what proposing costs, and the
-running throughput. Whether to draft at all is decided before the drafter's cost is spent, from the
-running balance of earlier rounds; while it is negative, rare probes look again.
+Two things are learnt while decoding, neither of which can change an output: how often drafts of a
+given mass were accepted (masses are only a proposer's opinion), and what proposing costs. Whether
+to draft at all is decided before the drafter's cost is spent, from the running balance of earlier
+rounds; while it is negative, rare probes look again.
 """
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 import numpy as np
 
-from decoders.allotment import allot, closed_masses
+from decoders.allotment import best_allotment, closed_masses
 from decoders.cost_curve import CostCurve
 from decoders.options import DecodeOptions
 from decoders.proposers.base import Draft, View
@@ -24,6 +26,8 @@ PRIOR = 5.0
 """So many drafts of a cell its own mass stands for before any was seen."""
 MEMORY = 0.97
 """What a running mean keeps of itself in a round."""
+TIMINGS = 9
+"""Latest proposals of which the median counts: first calls and pauses are no price."""
 FIRST_PROBE, LAST_PROBE = 8, 64
 """Rounds between two probes; the wait doubles while drafting does not pay."""
 
@@ -65,19 +69,31 @@ class Reliability:
 
 @dataclass
 class Balance:
-    """What is known of drafting for one kind of request."""
+    """What is known of drafting for one kind of request; a round counts once, however many take
+    part."""
 
     reliability: Reliability = field(default_factory=Reliability)
-    drafter_seconds: float = 0.0
-    """Running mean of a request's share of a proposal."""
     advantage: float = 0.0
-    """Running mean of a drafted round's gain over a plain one, in steps."""
+    """Running mean of a drafted round's gain over a plain one, in steps a request."""
     rounds: int = 0
     """Drafted rounds seen."""
     wait: int = FIRST_PROBE
     idle: int = 0
     """Rounds since the last proposal."""
     limit: int = MOST
+    proposals: int = 0
+    _timings: deque[float] = field(default_factory=lambda: deque(maxlen=TIMINGS))
+
+    @property
+    def drafter_seconds(self) -> float:
+        """What proposing for one more request costs."""
+        return median(self._timings) if self._timings else 0.0
+
+    def proposed(self, seconds: float) -> None:
+        """A request's share of a proposal; the first one loads and compiles, and is left out."""
+        self.proposals += 1
+        if self.proposals > 1:
+            self._timings.append(seconds)
 
     def admits(self) -> bool:
         """Whether the next round should draft; counts the rounds that do not."""
@@ -93,7 +109,9 @@ class Balance:
     def settle(self, advantage: float, most_taken: int) -> None:
         """Take in a drafted round; the limit follows what was taken, with room to grow."""
         self.rounds += 1
-        keep = min(MEMORY, 1 - 1 / self.rounds)
+        # A probe comes after a long silence, so it weighs as much as the rounds it stands for.
+        silent = self.advantage <= 0 and self.rounds > FIRST_PROBE
+        keep = 0.5 if silent else min(MEMORY, 1 - 1 / self.rounds)
         self.advantage = keep * self.advantage + (1 - keep) * advantage
         if self.advantage > 0:
             self.wait = FIRST_PROBE
@@ -102,20 +120,20 @@ class Balance:
 
 
 def kind_of(options: DecodeOptions) -> Hashable:
-    """Requests that share a balance: one proposer, one rule."""
-    return options.method, options.cap, options.temperature, options.coupled
+    """Requests that share a balance: everything that decides drafts or their acceptance."""
+    rule = options.rule() | options.model_dump(include={"gamma", "hedge", "width", "prune"})
+    rule |= {"method": options.method, "max_new_tokens": None, "ignore_stop": None}
+    return tuple(sorted(rule.items(), key=str))
 
 
 class AutoBudget:
     """The budget of all ``auto`` requests of one target."""
 
     def __init__(self, measure: Callable[[], CostCurve]) -> None:
-        """``measure`` is called when the first ``auto`` request drafts."""
+        """``measure`` is called in the first round that has an ``auto`` request."""
         self._measure = measure
         self._curve: CostCurve | None = None
         self._balances: dict[Hashable, Balance] = {}
-        self._steps = 0.0
-        self._seconds = 0.0
         self._scale = 1.0
 
     @property
@@ -128,22 +146,19 @@ class AutoBudget:
     def balance(self, options: DecodeOptions) -> Balance:
         return self._balances.setdefault(kind_of(options), Balance())
 
-    def admit(self, options: DecodeOptions) -> bool:
-        """Whether to spend a drafter on a request in this round."""
-        return options.budget != "auto" or self.balance(options).admits()
+    def admitted(self, options: Iterable[DecodeOptions]) -> dict[Hashable, bool]:
+        """For each kind among a round's ``auto`` requests: whether to spend its drafter."""
+        kinds = {kind_of(each): self.balance(each) for each in options}
+        return {kind: balance.admits() for kind, balance in kinds.items()}
 
     def limited(self, view: View) -> View:
         """The view with a budget that a proposer can work with."""
-        if view.options.budget != "auto":
-            return view
         limit = self.balance(view.options).limit
         return replace(view, options=view.options.model_copy(update={"budget": limit}))
 
     def proposed(self, options: DecodeOptions, seconds: float) -> None:
-        """A request's share of a proposal took so long."""
-        balance = self.balance(options)
-        keep = MEMORY if balance.drafter_seconds else 0.0
-        balance.drafter_seconds = keep * balance.drafter_seconds + (1 - keep) * seconds
+        """A request's share of its kind's proposal took so long."""
+        self.balance(options).proposed(seconds)
 
     def choose(
         self,
@@ -161,10 +176,10 @@ class AutoBudget:
         masses = [self._masses(view, found) for view, found in zip(views, drafts, strict=True)]
         room = sum(map(len, masses))
         seconds = self._scale * self.curve.upto(copies + room, prefix)
+        taken = best_allotment(masses, copies, seconds, requests)
         plain = requests / max(float(seconds[copies]), 1e-9)
-        rate = max(plain, self._steps / self._seconds) if self._seconds else plain
-        taken = allot(masses, copies, seconds, rate)
-        self._settle(views, masses, taken, copies, seconds, rate)
+        price = float(seconds[copies + sum(map(len, taken))] - seconds[copies])
+        self._settle(views, masses, taken, price, plain)
         return [
             [found[index] for index in indices]
             for found, indices in zip(drafts, taken, strict=True)
@@ -185,18 +200,22 @@ class AutoBudget:
         views: Sequence[View],
         masses: Sequence[Sequence[float]],
         taken: Sequence[Sequence[int]],
-        copies: int,
-        seconds: np.ndarray,
-        rate: float,
+        price: float,
+        plain: float,
     ) -> None:
-        """Book the expected gain of drafting, the drafter's cost included, to each kind."""
+        """Book to each kind what drafting gained: the steps that plain forwards would not have made
+        (``plain`` a second) in the ``price`` of its copies and its drafter's time."""
         total = sum(map(len, taken))
-        price = seconds[copies + total] - seconds[copies]
+        gains: dict[Hashable, list[float]] = {}
+        counts: dict[Hashable, int] = {}
         for view, row, indices in zip(views, masses, taken, strict=True):
-            balance = self.balance(view.options)
+            kind, balance = kind_of(view.options), self.balance(view.options)
             share = price * len(indices) / total if total else 0.0
             gain = sum(row[index] for index in indices)
-            balance.settle(gain - rate * (share + balance.drafter_seconds), len(indices))
+            gains.setdefault(kind, []).append(gain - plain * (share + balance.drafter_seconds))
+            counts[kind] = max(counts.get(kind, 0), len(indices))
+        for kind, found in gains.items():
+            self._balances[kind].settle(sum(found) / len(found), counts[kind])
 
     def observe(self, view: View, drafts: Sequence[Draft], reached: Collection[State]) -> None:
         """What became of a request's verified drafts."""
@@ -206,13 +225,7 @@ class AutoBudget:
             depth = free - draft.state.count(view.end.mask_id)
             reliability.observe(draft.mass, depth, draft.state in reached)
 
-    def passed(
-        self, steps: int, seconds: float, forward: float, copies: int, prefix: float
-    ) -> None:
-        """A round with ``auto`` requests: its steps, its seconds, and those of its forward over
-        ``copies`` with the walk behind it."""
-        expected = self.curve.at(copies, prefix)
-        self._steps = MEMORY * self._steps + steps
-        self._seconds = MEMORY * self._seconds + seconds
-        ratio = forward / max(expected, 1e-9)
-        self._scale = min(max(MEMORY * self._scale + (1 - MEMORY) * ratio, 0.2), 5.0)
+    def forwarded(self, seconds: float, copies: int, prefix: float) -> None:
+        """A forward over ``copies``, its walk included, took so long: the curve's level follows."""
+        ratio = min(max(seconds / max(self.curve.at(copies, prefix), 1e-9), 0.2), 5.0)
+        self._scale = MEMORY * self._scale + (1 - MEMORY) * ratio

@@ -5,7 +5,9 @@ knows. The curve is piecewise linear in copies, and linear in the prefix.
 """
 
 import os
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from statistics import median
@@ -25,6 +27,10 @@ KNOTS = (1, 2, 3, 5, 9, 17, 33, 65)
 PREFIXES = (2, 16)
 """Prefix lengths at which it is timed, in blocks."""
 REPEATS = 3
+MOST_SECONDS = 1.0
+"""A forward that takes longer is timed no further up: the curve goes on with its last slope."""
+FORMAT = 1
+"""Of a kept curve; another number is another measurement."""
 
 
 class Timed(Protocol):
@@ -88,10 +94,17 @@ def measure_cost_curve(target: Timed, slot: int, most: int = KNOTS[-1]) -> CostC
             if prefix > length:
                 target.prefill(slot, _filler(spec, prefix - length))
                 length = prefix
-            rows.append([_time_forward(target, slot, copies) for copies in knots])
+            row = []
+            for copies in knots:
+                row.append(_time_forward(target, slot, copies))
+                if row[-1] > MOST_SECONDS and len(row) > 1:
+                    break
+            knots = knots[: len(row)]
+            rows.append(row)
     finally:
         target.close_slot(slot)
-    seconds = np.maximum.accumulate(np.maximum.accumulate(np.array(rows), axis=1), axis=0)
+    cut = np.array([row[: len(knots)] for row in rows])
+    seconds = np.maximum.accumulate(np.maximum.accumulate(cut, axis=1), axis=0)
     return CostCurve(
         knots=knots, prefixes=tuple(prefixes), seconds=tuple(map(tuple, seconds.tolist()))
     )
@@ -126,18 +139,18 @@ def cache_folder() -> Path:
 
 
 def cached_cost_curve(target: Timed, slot: int, folder: Path, key: Sequence[object]) -> CostCurve:
-    """The curve of an earlier measurement with the same ``key``, else a new one, kept in
-    ``folder``."""
-    name = blake2b(repr(tuple(key)).encode(), digest_size=8).hexdigest()
-    path = folder / f"cost-{name}.json"
-    if path.exists():
-        try:
-            return CostCurve.model_validate_json(path.read_text())
-        except ValueError:
-            path.unlink(missing_ok=True)
+    """The curve of an earlier measurement with the same ``key``, else a new one, kept in ``folder``
+    where that can be written."""
+    told = repr((FORMAT, KNOTS, PREFIXES, *key))
+    path = folder / f"cost-{blake2b(told.encode(), digest_size=8).hexdigest()}.json"
+    with suppress(OSError, ValueError):
+        return CostCurve.model_validate_json(path.read_text())
     curve = measure_cost_curve(target, slot)
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(curve.model_dump_json())
-    partial.replace(path)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        partial.write_text(curve.model_dump_json())
+        partial.replace(path)
+    except OSError as error:
+        print(f"cost curve not kept in {folder}: {error.strerror}", file=sys.stderr)
     return curve

@@ -67,22 +67,31 @@ def load_graphs(path: Path) -> GraphFile:
         graphs = tuple(_read_graph(graph) for graph in content["graphs"])
     except OSError as error:
         raise ValueError(f"graph {path}: {error.strerror}") from error
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"graph {path}: not a file of `maskahead calibrate` ({error})") from error
-    if kind != MODEL_TYPE or not graphs:
-        raise ValueError(f"graph {path}: model_type {kind!r} is not {MODEL_TYPE!r}, or no graphs")
+    if kind != MODEL_TYPE:
+        raise ValueError(f"graph {path}: model_type {kind!r} is not {MODEL_TYPE!r}")
+    if not graphs:
+        raise ValueError(f"graph {path}: no graphs")
     for graph in graphs:
         check_closed(graph, path)
     return GraphFile(graphs, content.get("provenance", {}))
 
 
 def _read_graph(values: Mapping[str, Any]) -> DraftGraph:
-    nodes = tuple(tuple((int(i), int(j)) for i, j in node) for node in values["nodes"])
+    nodes = tuple(tuple(sorted((int(i), int(j)) for i, j in node)) for node in values["nodes"])
     return DraftGraph(float(values["cap"]), nodes, tuple(map(float, values["reached"])))
 
 
 def check_closed(graph: DraftGraph, where: Path) -> None:
     """Raise ``ValueError`` unless every node extends an earlier one, or the root, by one fill."""
+    if len(graph.reached) != len(graph.nodes):
+        raise ValueError(
+            f"graph {where}: {len(graph.nodes)} nodes and {len(graph.reached)} values of reached"
+        )
+    for name, value in [("cap", graph.cap), *(("reached", r) for r in graph.reached)]:
+        if not 0 <= value <= 1:
+            raise ValueError(f"graph {where}: {name} {value} must be between 0 and 1")
     known: set[Node] = {()}
     for node in graph.nodes:
         fits = all(i >= 0 and 0 <= j < TOP_CANDIDATES for i, j in node)

@@ -1,7 +1,6 @@
 """Calibrating a draft graph: which nodes do recorded draft-free runs go through most often?"""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -36,8 +35,13 @@ def calibrate_folders(folders: Sequence[Path], count: int = TRACES) -> GraphFile
         cap = float(manifest.rule["cap"])
         if cap in graphs:
             raise ValueError(f"traces {folder}: cap {cap:g} stands in an earlier folder too")
-        step = max(1, len(store.recorded_ids()) // count)
-        traces = list(islice(store.load(), 0, step * count, step))
+        recorded = len(store.recorded_ids())
+        if not recorded:
+            raise ValueError(f"traces {folder}: nothing is recorded there")
+        wanted = set(
+            np.linspace(0, recorded - 1, min(recorded, count)).round().astype(int).tolist()
+        )
+        traces = [trace for index, trace in enumerate(store.load()) if index in wanted]
         graphs[cap] = calibrate(paths_of(traces), cap)
         sources.append({"traces": len(traces)} | manifest.model_dump(exclude={"version"}))
     return GraphFile(tuple(graphs.values()), {"sources": sources})

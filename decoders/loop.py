@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from decoders.auto_budget import AutoBudget
+from decoders.auto_budget import AutoBudget, kind_of
 from decoders.cost_curve import measure_cost_curve
 from decoders.judge import judge
 from decoders.proposers.base import Draft, Origin, Proposer, View
@@ -102,7 +102,6 @@ class Decoder:
         sequence.prefilled = True
 
     def _round(self, sequences: list[Sequence]) -> list[Sequence]:
-        started = perf_counter()
         views = self._views(sequences)
         drafts = self._propose(sequences, views)
         parts = [
@@ -110,35 +109,44 @@ class Decoder:
             for sequence, found in zip(sequences, drafts, strict=True)
         ]
         batch, num_rows = copy_batch(sequences, parts)
-        forwarded = perf_counter()
+        prefix, started = mean_prefix(sequences), perf_counter()
         logits_RV = self.target.forward(batch)
-        done, steps = [], 0
-        for sequence, view, found, part, rows in zip(
-            sequences, views, drafts, parts, logits_RV.split(num_rows), strict=True
+        autos = [is_auto(sequence) for sequence in sequences]
+        done = []
+        for index, (sequence, part, rows) in enumerate(
+            zip(sequences, parts, logits_RV.split(num_rows), strict=True)
         ):
             result, finished = self._commit(sequence, part, rows)
-            steps += len(result.steps)
             if finished:
                 done.append(sequence)
-            if view is not None and is_auto(sequence):
-                self.auto.observe(view, found, result.reached(part.states[part.root]))
-        if any(is_auto(sequence) for sequence in sequences):
-            now = perf_counter()
-            copies, prefix = len(batch.slots), mean_prefix(sequences)
-            self.auto.passed(steps, now - started, now - forwarded, copies, prefix)
+            view = views[index]
+            if view is not None and autos[index]:
+                self.auto.observe(view, drafts[index], result.reached(part.states[part.root]))
+        if any(autos):
+            self.auto.forwarded(perf_counter() - started, len(batch.slots), prefix)
         return done
 
     def _views(self, sequences: list[Sequence]) -> list[View | None]:
         """The view of every sequence that drafts in this round."""
-        return [
-            self.auto.limited(view_of(sequence))
-            if sequence.request.options.drafts
-            and sequence.stale
+        drafting = [
+            sequence.request.options.drafts
+            and sequence.stale is not None
             and sequence.request.options.method in self.proposers
-            and self.auto.admit(sequence.request.options)
-            else None
             for sequence in sequences
         ]
+        asking = [s for s, drafts in zip(sequences, drafting, strict=True) if drafts]
+        admitted = self.auto.admitted(s.request.options for s in asking if is_auto(s))
+        views: list[View | None] = []
+        for sequence, drafts in zip(sequences, drafting, strict=True):
+            if not drafts:
+                views.append(None)
+            elif not is_auto(sequence):
+                views.append(view_of(sequence))
+            elif admitted[kind_of(sequence.request.options)]:
+                views.append(self.auto.limited(view_of(sequence)))
+            else:
+                views.append(None)
+        return views
 
     def _propose(self, sequences: list[Sequence], views: list[View | None]) -> list[list[Draft]]:
         """Drafts of every sequence, none where there is no view."""
@@ -154,10 +162,15 @@ class Decoder:
             started = perf_counter()
             proposed = proposer.propose([view for _, view in asking])
             seconds = (perf_counter() - started) / len(asking)
-            for (index, view), found in zip(asking, proposed, strict=True):
+            for (index, _), found in zip(asking, proposed, strict=True):
                 drafts[index] = found
-                if is_auto(sequences[index]):
-                    self.auto.proposed(view.options, seconds)
+            asked = {
+                kind_of(sequences[index].request.options): sequences[index].request.options
+                for index, _ in asking
+                if is_auto(sequences[index])
+            }
+            for options in asked.values():
+                self.auto.proposed(options, seconds)
         return self._allot(sequences, views, drafts)
 
     def _allot(

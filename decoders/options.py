@@ -33,7 +33,7 @@ def _usable_budget(value: object) -> object:
     if value == "auto":
         return value
     try:
-        number = int(str(value))
+        number = int(str(value).removesuffix(".0"))
     except ValueError:
         number = -1
     if not 0 <= number <= LARGEST_BUDGET:
@@ -105,8 +105,9 @@ class DecodeOptions(BaseModel):
     temperature: Temperature = 0.0
     """0 takes the most likely token; above 0 tokens are drawn, with noise of the seed."""
     coupled: bool = True
-    """Draw with noise of (seed, position, token) alone, which drafts share; off, every step draws
-    anew (the ablation of independent-sample verification)."""
+    """Draw with noise of (seed, position, token) alone, which drafts share; off, the noise depends
+    on the number of fills too, so that every step draws anew (the ablation of independent-sample
+    verification)."""
     top_k: int = Field(default=0, ge=0)
     """Sample among the k most likely tokens; 0 is off."""
     top_p: float = Field(default=1.0, gt=0, le=1)

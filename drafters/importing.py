@@ -96,4 +96,9 @@ def misfits(tensors: Tensors, model: OrderModel) -> list[str]:
         for name in sorted(wanted.keys() & found.keys())
         if wanted[name] != found[name]
     ]
-    return [*missing, *unknown, *misshapen]
+    broken = [f"{name} holds values that are not finite" for name in sorted(_not_finite(tensors))]
+    return [*missing, *unknown, *misshapen, *broken]
+
+
+def _not_finite(tensors: Tensors) -> set[str]:
+    return {name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())}

@@ -6,7 +6,7 @@ A 3-layer transformer encoder over the block's positions, 0.62M parameters.
 import math
 
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor, nn
 
 from drafters.features import MAX_BLOCK, NUM_PATH, NUM_STATIC, path_features
@@ -25,6 +25,12 @@ class OrderModelConfig(BaseModel):
     """Divides the position logits; fitted on held-out traces, so that mass is a probability."""
     survival_scale: float = 1.0
     """At T>0 a draw survives with probability sigmoid(scale * perturbed margin)."""
+
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> "OrderModelConfig":
+        if self.width % self.heads:
+            raise ValueError(f"heads: {self.heads} must divide width ({self.width})")
+        return self
 
 
 class OrderModel(nn.Module):

@@ -147,10 +147,11 @@ class BatchSource:
             if left_out == LEFT_OUT_IN_A_ROW:
                 longest = max(self.config.lengths)
                 raise ValueError(f"lengths: {left_out} samples in a row exceed {longest} tokens")
-            if length is None or len(self._queues[length]) < self.config.batch_size:
+            size = self.config.batch_size
+            if length is None or len(self._queues[length]) < size:
                 continue
-            full = [sample for _, sample in self._queues[length]]
-            self._queues[length].clear()
+            full = [sample for _, sample in self._queues[length][:size]]
+            del self._queues[length][:size]
             return noised_batch(
                 full,
                 length,

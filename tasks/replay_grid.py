@@ -155,6 +155,8 @@ def setting_options(setting: Setting, manifest: TraceManifest) -> DecodeOptions:
         options = DecodeOptions.model_validate({"seed": manifest.seed} | base | own)
     except ValidationError as error:
         raise ValueError(one_line(error, DecodeOptions, PREFIX)) from error
+    if options.budget == "auto":
+        raise ValueError(f"{PREFIX}budget auto: it follows measured time; replay takes a number")
     _check_rows(options, {"seed": manifest.seed} | rule)
     return options
 

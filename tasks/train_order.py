@@ -13,7 +13,7 @@ from decoders.rules import cap_log_odds
 from decoders.trace import Trace
 from decoders.trace_store import TraceStore
 from drafters.bundle import save_order_model
-from drafters.features import TOP_K
+from drafters.features import MAX_BLOCK, TOP_K
 from drafters.order_data import OrderData, concatenate, draw_batch
 from drafters.order_model import OrderModel, OrderModelConfig
 from drafters.order_training import (
@@ -22,7 +22,7 @@ from drafters.order_training import (
     fit_temperature,
     train_order_model,
 )
-from models.checkpoint import digest, find_checkpoint
+from models.checkpoint import digest, find_checkpoint, read_spec
 from models.config import TargetConfig
 from tasks.recordings import Recording, record_all
 
@@ -93,15 +93,16 @@ def _padded(log_probs: np.ndarray) -> np.ndarray:
 def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Path:
     """Train, or go on training from the last saved step; returns the drafter's folder."""
     out = Path(config.out)
+    check_recordings(config)
     stores = record_all(config.recordings, config.target, Path(config.traces), report)
     pairs = list(zip(config.recordings, stores, strict=True))
     learnt, kept_back = [], []
     for recording, store in pairs:
         if recording.split == "train":
             traces = list(store.load())
-            cut = len(traces) - max(1, len(traces) // KEPT_BACK)
-            learnt.append(order_data(traces[:cut]))
-            kept_back.append(order_data(traces[cut:]))
+            back = set(range(0, len(traces), KEPT_BACK))
+            learnt.append(order_data(t for i, t in enumerate(traces) if i not in back))
+            kept_back.append(order_data(t for i, t in enumerate(traces) if i in back))
     data = concatenate(learnt)
     report({"states": data.num_states, "rows": len(data.entropy_R)})
     torch.manual_seed(config.training.seed)
@@ -121,6 +122,23 @@ def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Pat
     (out / "card.json").write_text(json.dumps(card, indent=2) + "\n")
     (out / PROGRESS).unlink(missing_ok=True)
     return out
+
+
+def check_recordings(config: TrainOrderConfig) -> None:
+    """Raise ``ValueError``, before anything is recorded, for recordings that cannot be learnt from:
+    too few, of one name, or of a target without an order to learn."""
+    names = [recording.name for recording in config.recordings]
+    if len(set(names)) < len(names):
+        raise ValueError(f"recordings: names {names} must each be there once")
+    spec = read_spec(find_checkpoint(config.target.path))
+    if not 2 <= spec.block_size <= MAX_BLOCK:
+        raise ValueError(
+            f"target.path {config.target.path!r} has blocks of {spec.block_size}; an order model "
+            f"needs blocks of 2 to {MAX_BLOCK}"
+        )
+    for recording in config.recordings:
+        if recording.split == "train" and recording.count * len(recording.tasks) < 2:
+            raise ValueError(f"recordings.{recording.name}: at least 2 problems are needed")
 
 
 def calibrated(

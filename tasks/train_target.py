@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 from tokenizers import Tokenizer
 
 from models.checkpoint import load_weights, read_spec, save_checkpoint
@@ -67,6 +67,12 @@ class TrainTargetConfig(BaseModel):
     network: NetworkConfig
     training: TrainingConfig
 
+    @model_validator(mode="after")
+    def _one_start(self) -> "TrainTargetConfig":
+        if self.init and self.init_layers:
+            raise ValueError("init and init_layers: give one of them")
+        return self
+
     @field_validator("mix")
     @classmethod
     def _known_kinds(cls, mix: dict[str, float]) -> dict[str, float]:
@@ -112,7 +118,9 @@ def load_layers(model: Transformer, folder: Path) -> None:
     source = Transformer(read_spec(folder))
     load_weights(source, folder)
     wanted = {n: p for n, p in model.named_parameters() if n.startswith(("layers.", "norm."))}
-    found = dict(source.named_parameters())
+    found = {n: p for n, p in source.named_parameters() if n.startswith(("layers.", "norm."))}
+    for name in sorted(found.keys() - wanted.keys())[:1]:
+        raise ValueError(f"init_layers {str(folder)!r}: its network has another shape ({name})")
     for name, parameter in wanted.items():
         if name not in found or found[name].shape != parameter.shape:
             raise ValueError(f"init_layers {str(folder)!r}: its network has another shape ({name})")

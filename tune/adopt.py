@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cluster.configuration import RUNS
 from decoders.draft_graph import save_graphs
@@ -19,9 +19,14 @@ from drafters.order_model import OrderModelConfig
 from drafters.order_training import OrderTrainingConfig
 from models.checkpoint import digest, find_checkpoint
 from models.config import TargetConfig
+from tasks.bundled import find_task
+from tasks.files import write_whole
+from tasks.problem import Split
 from tasks.recordings import Recording
-from tasks.train_order import TrainOrderConfig, train_order
+from tasks.train_order import TrainOrderConfig, check_recordings, train_order
+from tune.check import check
 from tune.config import SpaceConfig, SweepConfig
+from tune.folder import CONFIG, check_name
 from tune.sweep import SweepOutcome, run_sweep
 
 TRAIN_SEED, HELDOUT_SEED = 3, 5
@@ -48,19 +53,33 @@ class AdoptConfig(BaseModel):
     sweep: SweepConfig = SweepConfig(space=SpaceConfig(methods=("chain", "graph", "order")))
     """Its target and drafter are the adopted ones."""
 
+    @model_validator(mode="after")
+    def _check(self) -> "AdoptConfig":
+        for name in self.tasks:
+            find_task(name)
+        if len(set(self.caps)) < len(self.caps) or not all(0 <= cap <= 1 for cap in self.caps):
+            raise ValueError(f"caps {list(self.caps)} must be different numbers from 0 to 1")
+        return self
+
 
 def adopt(config: AdoptConfig, name: str, command: str, report: Report) -> SweepOutcome:
     """Adopt a target into ``runs/adopt-NAME`` and sweep into ``runs/NAME``.
 
-    Raises ``ValueError`` when the folder belongs to another configuration or another checkpoint.
+    Raises ``ValueError``, before anything is recorded, for what a later stage would refuse, and
+    when the folder belongs to another configuration or another checkpoint.
     """
-    folder = RUNS.resolve() / f"adopt-{name}"
+    runs = RUNS.resolve()
+    check_name(name)
+    check(config.sweep.model_copy(update={"target": config.target}), runs)
+    check_recordings(order_config(config, runs / f"adopt-{name}"))
+    folder = runs / f"adopt-{name}"
     claim(folder, config)
     order = trained_order(config, folder, report)
     graph = calibrated_graph(config, folder, report)
     drafter = DrafterConfig(path=str(order), graph=str(graph))
     sweep = config.sweep.model_copy(update={"target": config.target, "drafter": drafter})
-    return run_sweep(sweep, name, (RUNS / name).exists(), dry_run=False, command=command)
+    begun = (runs / name / CONFIG).exists()
+    return run_sweep(sweep, name, begun, dry_run=False, command=command)
 
 
 def claim(folder: Path, config: AdoptConfig) -> None:
@@ -72,7 +91,7 @@ def claim(folder: Path, config: AdoptConfig) -> None:
     state = folder / STATE
     if not state.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        state.write_text(json.dumps(wanted, indent=2) + "\n")
+        write_whole(state, json.dumps(wanted, indent=2) + "\n")
         return
     found = json.loads(state.read_text())
     differing = [key for key in wanted if found.get(key) != wanted[key]]
@@ -84,6 +103,10 @@ def claim(folder: Path, config: AdoptConfig) -> None:
 
 def recordings(config: AdoptConfig) -> tuple[Recording, ...]:
     """What is recorded: training problems to learn from, held-out ones to measure."""
+    parts: tuple[tuple[Split, int, int], ...] = (
+        ("train", config.train_problems, TRAIN_SEED),
+        ("heldout", config.heldout_problems, HELDOUT_SEED),
+    )
     return tuple(
         Recording(
             name=f"{split}-cap{cap:g}",
@@ -93,10 +116,7 @@ def recordings(config: AdoptConfig) -> tuple[Recording, ...]:
             seed=seed,
             cap=cap,
         )
-        for split, count, seed in (
-            ("train", config.train_problems, TRAIN_SEED),
-            ("heldout", config.heldout_problems, HELDOUT_SEED),
-        )
+        for split, count, seed in parts
         for cap in config.caps
     )
 
@@ -107,15 +127,19 @@ def trained_order(config: AdoptConfig, folder: Path, report: Report) -> Path:
     if (out / "card.json").exists():
         report({"order": str(out), "kept": True})
         return out
-    train = TrainOrderConfig(
-        out=str(out),
+    return train_order(order_config(config, folder), report)
+
+
+def order_config(config: AdoptConfig, folder: Path) -> TrainOrderConfig:
+    """The order model's training."""
+    return TrainOrderConfig(
+        out=str(folder / "order"),
         traces=str(folder / "traces"),
         target=config.target,
         recordings=recordings(config),
         model=config.model,
         training=config.training,
     )
-    return train_order(train, report)
 
 
 def calibrated_graph(config: AdoptConfig, folder: Path, report: Report) -> Path:

@@ -147,6 +147,8 @@ class SweepConfig(_Frozen):
                     f"decode.{key} is not shared by a sweep's methods; valid: "
                     f"{', '.join(sorted(known))}"
                 )
+        if self.decode.get("budget") == "auto":
+            raise ValueError("decode.budget auto: a sweep's space tries numbers (space.budget)")
         if not self.objectives or len(set(self.objectives)) < len(self.objectives):
             raise ValueError(f"objectives {list(self.objectives)} must list each one once")
         for method in ("standard", *self.space.methods):

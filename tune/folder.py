@@ -56,14 +56,20 @@ class SweepFolder:
         write_whole(self.path / name, text)
 
 
+def check_name(name: str) -> None:
+    """Raise ``ValueError`` for what is no plain folder name."""
+    if not name or Path(name).name != name or name.startswith("."):
+        raise ValueError(f"--name {name!r} must be a plain folder name")
+
+
 def open_folder(runs: Path, name: str | None, resume: bool, config: SweepConfig) -> SweepFolder:
     """A new sweep's folder, or that of the one to go on with.
 
     Raises ``ValueError`` for a name that is taken or is no folder name, for nothing to resume, and
     for a sweep of another configuration.
     """
-    if name is not None and (not name or Path(name).name != name or name.startswith(".")):
-        raise ValueError(f"--name {name!r} must be a plain folder name")
+    if name is not None:
+        check_name(name)
     if resume:
         folder = SweepFolder(runs / name if name else _latest_unfinished(runs))
         _check_same(folder, config)

@@ -37,7 +37,7 @@ class View:
     stale: Stale
     options: DecodeOptions
     end: BlockEnd
-    origin: Origin
+    origin: Origin | None = None
 
     @property
     def budget(self) -> int:

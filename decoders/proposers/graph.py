@@ -60,6 +60,8 @@ def instantiate(graph: DraftGraph, view: View) -> list[Draft]:
         if node[-1][0] >= len(rows) or not any(parent in states for parent in parents):
             continue
         fills = [(rows[i], j) for i, j in node]
+        if not all(_can_be_drawn(view, row, choice) for row, choice in fills):
+            continue
         if _mean_probability(view, fills) < options.prune:
             continue
         step = tuple((int(stale.positions[row]), int(stale.candidates[row, j])) for row, j in fills)
@@ -69,6 +71,12 @@ def instantiate(graph: DraftGraph, view: View) -> list[Draft]:
         states[node] = state
         drafts.append(Draft(state, reached))
     return drafts
+
+
+def _can_be_drawn(view: View, row: int, choice: int) -> bool:
+    """Whether the candidate exists: small vocabularies have few, and filters leave some out."""
+    scores = view.stale.scores[row]
+    return choice < len(scores) and bool(np.isfinite(scores[choice]))
 
 
 def _mean_probability(view: View, fills: Sequence[tuple[int, int]]) -> float:

@@ -25,25 +25,32 @@ class Futures:
     """The draft-free runs that the oracles of one process know."""
 
     _blocks: dict[Key, Future] = field(default_factory=dict)
+    _known: set[tuple] = field(default_factory=set)
 
     def learn(self, traces: Iterable[Trace]) -> None:
         """Remember the runs of ``traces``."""
         for trace in traces:
+            self._known.add(_key(trace.request, 0)[:3])
             for block in trace.blocks:
                 states = tuple((traced.state, traced.step) for traced in block.states)
                 self._blocks[_key(trace.request, block.start)] = states
 
     def unknown(self, requests: Iterable[Request]) -> list[Request]:
         """The requests whose draft-free run is not known."""
-        starts = {key[:3] for key in self._blocks}
-        return [r for r in requests if _key(r, 0)[:3] not in starts]
+        return [r for r in requests if _key(r, 0)[:3] not in self._known]
 
     def after(self, origin: Origin, root: State) -> list[tuple[int, int]]:
-        """The (position, token) commits that follow ``root`` in its block, in order."""
+        """The (position, token) commits that follow ``root`` in its block, in order.
+
+        None where a low-precision run has left the recorded one at a near tie: the future is not
+        known there. Raises ``ValueError`` for a request whose run was never seen.
+        """
+        if _key(origin.request, 0)[:3] not in self._known:
+            raise ValueError(f"oracle: the draft-free run of {origin.request.id} is not known")
         states = self._blocks.get(_key(origin.request, origin.block_start), ())
         reached = [index for index, (state, _) in enumerate(states) if state == root]
         if not reached:
-            raise ValueError(f"oracle: the draft-free run of {origin.request.id} is not known")
+            return []
         return [commit for _, step in states[reached[0] :] for commit in step]
 
 
@@ -64,10 +71,11 @@ class OracleProposer:
         self.futures = futures
 
     def propose(self, views: Sequence[View]) -> list[list[Draft]]:
-        return [
-            draft_chain(view, self.fills(view, self.futures.after(view.origin, view.root)))
-            for view in views
-        ]
+        return [self._propose(view) for view in views]
+
+    def _propose(self, view: View) -> list[Draft]:
+        assert view.origin is not None, "oracles stay beside the loop that knows whose block it is"
+        return draft_chain(view, self.fills(view, self.futures.after(view.origin, view.root)))
 
 
 def open_oracles() -> dict[str, Proposer]:

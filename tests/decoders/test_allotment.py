@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decoders.allotment import allot, closed_masses
+from decoders.allotment import allot, best_allotment, closed_masses
 
 MASK = 3
 MASSES = st.lists(st.floats(0, 1), max_size=4)
@@ -67,3 +67,28 @@ def test_a_step_of_the_price_is_filled() -> None:
     """Up to four copies cost what two cost: a climb by single drafts would stop before."""
     seconds = np.array([0, 1, 1, 2.2, 2.2, 2.2, 9])
     assert allot([[0.5, 0.5, 0.5, 0.5]], 1, seconds, rate=1.0) == [[0, 1, 2, 3]]
+
+
+@given(
+    st.lists(MASSES, min_size=1, max_size=3).filter(lambda rows: sum(map(len, rows)) <= 8),
+    st.integers(0, 2),
+    st.lists(st.floats(0.01, 2.0), min_size=14, max_size=14),
+)
+def test_no_other_choice_makes_more_steps_a_second(
+    masses: list[list[float]], stores: int, increments: list[float]
+) -> None:
+    seconds = np.cumsum([0.0, *increments])
+    requests = len(masses)
+    base = requests + stores
+    flat = [mass for row in masses for mass in row]
+
+    def speed(gain: float, copies: int) -> float:
+        return (requests + gain) / seconds[base + copies]
+
+    taken = best_allotment(masses, base, seconds, requests)
+    gain = sum(row[i] for row, indices in zip(masses, taken, strict=True) for i in indices)
+    best = max(
+        speed(sum(m * keep for m, keep in zip(flat, kept, strict=True)), sum(kept))
+        for kept in product((0, 1), repeat=len(flat))
+    )
+    assert speed(gain, sum(map(len, taken))) == pytest.approx(best)

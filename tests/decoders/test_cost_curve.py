@@ -56,3 +56,13 @@ def test_a_curve_is_measured_once_for_a_key_and_again_when_its_file_is_broken(
     for file in files:
         file.write_text("{")
     assert cached_cost_curve(target, 0, tmp_path, ("a", 1)).knots == first.knots
+
+
+def test_a_folder_that_cannot_be_written_costs_a_message_and_no_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = Target(tiny_model(tiny_spec(4)))
+    (tmp_path / "file").write_text("")
+    curve = cached_cost_curve(target, 0, tmp_path / "file" / "below", ("a",))
+    assert curve.at(1) > 0
+    assert "cost curve not kept" in capsys.readouterr().err

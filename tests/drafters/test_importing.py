@@ -39,6 +39,7 @@ def test_everything_that_does_not_fit_is_listed_and_nothing_is_written(
     tensors = dict(model.state_dict())
     tensors["head.weight"] = torch.ones(2, 32)
     tensors["extra.bias"] = torch.ones(3)
+    tensors["static_in.bias"] = torch.full((32,), torch.nan)
     del tensors["position"]
     torch.save(tensors, tmp_path / "order.pt")
     with pytest.raises(ValueError, match="does not fit") as error:
@@ -47,6 +48,7 @@ def test_everything_that_does_not_fit_is_listed_and_nothing_is_written(
     assert "missing position [32, 32]" in said
     assert "unknown extra.bias [3]" in said
     assert "head.weight is [2, 32], not [1, 32]" in said
+    assert "static_in.bias holds values that are not finite" in said
     assert not (tmp_path / "out").exists()
 
 
@@ -73,3 +75,10 @@ def test_other_files_are_refused_by_name(tmp_path: Path) -> None:
         import_order_model(tmp_path / "number.pt", tmp_path / "out")
     with pytest.raises(ValueError, match="No such file"):
         import_order_model(tmp_path / "none.pt", tmp_path / "out")
+
+
+def test_a_width_that_the_heads_do_not_share_is_refused(tmp_path: Path) -> None:
+    odd = {"encoder.layers.0.linear1.weight": torch.ones(48, 100), "head.bias": torch.ones(1)}
+    torch.save(odd, tmp_path / "odd.pt")
+    with pytest.raises(ValueError, match=r"heads: 8 must divide width \(100\)"):
+        import_order_model(tmp_path / "odd.pt", tmp_path / "out")

@@ -50,6 +50,22 @@ def test_a_drafter_comes_out_with_a_card_of_held_out_accuracy(folder: Path) -> N
     assert not (out / PROGRESS).exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"recordings": [{"name": "a", "count": 1, "seed": 1, "tasks": ["words"]}]}, "at least 2"),
+        ({"recordings": [{"name": "a", "count": 2, "seed": 1}] * 2}, "each be there once"),
+    ],
+)
+def test_recordings_that_cannot_be_learnt_from_are_refused_before_anything_is_recorded(
+    folder: Path, change: dict, said: str
+) -> None:
+    base = config(folder, steps=1).model_dump()
+    with pytest.raises(ValueError, match=said):
+        train_order(TrainOrderConfig.model_validate(base | change), lambda row: None)
+    assert not (folder / "traces").exists()
+
+
 def test_an_interrupted_training_goes_on_from_its_last_saved_step(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

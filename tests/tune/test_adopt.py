@@ -68,6 +68,35 @@ def test_a_folder_of_another_adoption_is_refused(config: AdoptConfig, tmp_path: 
         claim(tmp_path, config.model_copy(update={"target": TargetConfig(path=str(other))}))
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("a/b", {}, "plain folder name"),
+        ("x", {"target": TargetConfig(path="nowhere")}, "target.path 'nowhere'"),
+        ("x", {"train_problems": 1}, "at least 2 problems"),
+    ],
+)
+def test_what_a_later_stage_would_refuse_is_refused_first(
+    config: AdoptConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    change: dict,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(ValueError, match=said):
+        adopt(config.model_copy(update=change), name, "", lambda row: None)
+    assert not list(tmp_path.glob("runs/adopt-*"))
+
+
+@pytest.mark.parametrize("change", [{"tasks": ("wrods",)}, {"caps": (1.0, 1.0)}, {"caps": (7,)}])
+def test_tasks_and_caps_are_checked_with_the_configuration(change: dict) -> None:
+    with pytest.raises(ValueError, match=r"wrods|caps \["):
+        AdoptConfig.model_validate(change)
+
+
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
