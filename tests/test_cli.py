@@ -172,7 +172,7 @@ def test_a_bad_row_stops_before_decoding_with_its_line(
         (("--budget", "4"), "decode.budget is not an option of method standard; valid:"),
         (
             ("--method", "chain", "--budget", "400"),
-            "decode.budget: '400' must be less than or equal",
+            "decode.budget: '400' must be auto, or a number of drafts from 0 to 256",
         ),
         (("--method", "chain", "--gamma", "0.1"), "decode.gamma is not an option of method chain"),
         (("--method", "best"), "decode.method: 'best' must be 'standard', 'threshold', 'chain'"),
