@@ -269,6 +269,7 @@ def report_spot(
     from benchmarks.spot.check import check
     from benchmarks.spot.config import SpotConfig
     from benchmarks.spot.run import run_spot
+    from benchmarks.spot.writing import shown
     from cluster.loaded import ray_where_needed
     from cluster.tracking import Tracking, tracking_uri
 
@@ -277,7 +278,7 @@ def report_spot(
     checked, uri = check(config), tracking_uri(RUNS)
     with ray_where_needed(SharedConfig(target=config.target, drafter=config.drafter)):
         tables = run_spot(checked, out, _command(), Tracking(uri, RUNS / "artifacts"))
-    show_table(tables[0].title, tables[0].rows)
+    show_table(*shown(tables[0]))
 
 
 @app.command(epilog="Example: maskahead serve --config runs/first/best.yaml --port 8000")

@@ -171,8 +171,8 @@ class ResultsFile:
                 f"{self.path} exists and no {self.side.name} says what wrote it; choose another "
                 "file, or move it away"
             )
-        old = _flat(json.loads(self.side.read_text(encoding="utf-8")))
-        new = _flat(self.run)
+        old = flat(json.loads(self.side.read_text(encoding="utf-8")))
+        new = flat(self.run)
         for key in old.keys() | new.keys():
             if old.get(key) != new.get(key):
                 raise ValueError(
@@ -190,10 +190,10 @@ def _row_id(line: bytes) -> str | None:
     return row.get("id") if isinstance(row, dict) else None
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings with dotted keys."""
-    flat: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for key, value in values.items():
         nested = isinstance(value, Mapping)
-        flat |= _flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return found

@@ -98,7 +98,7 @@ def test_facts_name_what_was_loaded(group: TargetGroup, engine: Engine) -> None:
     facts = group.facts()
     assert facts["spec"] == engine.target.spec.model_dump()
     assert facts["tp"] == 2
-    assert facts["methods"] == ["standard", "threshold", "chain"]
+    assert facts["methods"] == ["standard", "threshold", "chain", "wtree"]
     assert facts["pid"] not in (os.getpid(), 0)
     assert facts["peak_memory_bytes"] > 10_000_000
 
