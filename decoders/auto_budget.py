@@ -19,8 +19,8 @@ from decoders.options import DecodeOptions
 from decoders.proposers.base import Draft, View
 from decoders.state import State
 
-MOST = 32
-"""Drafts that a request is asked for at most."""
+FIRST, MOST = 8, 32
+"""Drafts that a request is asked for at first, and at most: trees cost by the node."""
 DEPTHS, BINS = 16, 12
 PRIOR = 5.0
 """So many drafts of a cell its own mass stands for before any was seen."""
@@ -80,7 +80,7 @@ class Balance:
     wait: int = FIRST_PROBE
     idle: int = 0
     """Rounds since the last proposal."""
-    limit: int = MOST
+    limit: int = FIRST
     proposals: int = 0
     _timings: deque[float] = field(default_factory=lambda: deque(maxlen=TIMINGS))
 
