@@ -78,9 +78,10 @@ class CostCurve(BaseModel):
 
 
 def measure_cost_curve(target: Timed, slot: int, most: int = KNOTS[-1]) -> CostCurve:
-    """Time forwards of up to ``most`` copies of one request in a free ``slot`` (seconds in all).
+    """Time forwards of up to ``most`` copies of one request in a free ``slot``.
 
-    The median of a few; more copies, or a longer prefix, never count as cheaper.
+    The median of a few; more copies, or a longer prefix, never count as cheaper. The climb ends at
+    a forward of more than ``MOST_SECONDS``, which bounds the wait.
     """
     spec = target.spec
     room = spec.max_positions // spec.block_size - 2
