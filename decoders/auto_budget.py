@@ -28,6 +28,8 @@ MEMORY = 0.97
 """What a running mean keeps of itself in a round."""
 TIMINGS = 9
 """Latest proposals of which the median counts: first calls and pauses are no price."""
+TRIAL, FAR_OFF = 16, 2.0
+"""After so many rounds a curve that is off by more than this factor is measured anew."""
 FIRST_PROBE, LAST_PROBE = 8, 64
 """Rounds between two probes; the wait doubles while drafting does not pay."""
 
@@ -119,6 +121,20 @@ class Balance:
         self.limit = max(target, int(0.9 * self.limit))
 
 
+@dataclass
+class Level:
+    """Running mean of measured over expected seconds; starts as if ``PRIOR`` rounds had agreed."""
+
+    ratio: float = 1.0
+    rounds: int = 0
+
+    def take(self, ratio: float) -> None:
+        """One round; what no curve explains (a pause, a first call) is bounded."""
+        self.rounds += 1
+        keep = min(MEMORY, 1 - 1 / (self.rounds + PRIOR))
+        self.ratio = keep * self.ratio + (1 - keep) * min(max(ratio, 0.2), 5.0)
+
+
 def kind_of(options: DecodeOptions) -> Hashable:
     """Requests that share a balance: everything that decides drafts or their acceptance."""
     rule = options.rule() | options.model_dump(include={"gamma", "hedge", "width", "prune"})
@@ -129,18 +145,20 @@ def kind_of(options: DecodeOptions) -> Hashable:
 class AutoBudget:
     """The budget of all ``auto`` requests of one target."""
 
-    def __init__(self, measure: Callable[[], CostCurve]) -> None:
-        """``measure`` is called in the first round that has an ``auto`` request."""
+    def __init__(self, measure: Callable[[bool], CostCurve]) -> None:
+        """``measure(False)`` is called in the first round that has an ``auto`` request and may
+        return a kept curve; ``measure(True)``, which may not, once more if that does not fit."""
         self._measure = measure
         self._curve: CostCurve | None = None
         self._balances: dict[Hashable, Balance] = {}
-        self._scale = 1.0
+        self._plain, self._drafted = Level(), Level()
+        self._trusted = False
 
     @property
     def curve(self) -> CostCurve:
         """The measured cost of a forward."""
         if self._curve is None:
-            self._curve = self._measure()
+            self._curve = self._measure(False)
         return self._curve
 
     def balance(self, options: DecodeOptions) -> Balance:
@@ -175,7 +193,9 @@ class AutoBudget:
         """
         masses = [self._masses(view, found) for view, found in zip(views, drafts, strict=True)]
         room = sum(map(len, masses))
-        seconds = self._scale * self.curve.upto(copies + room, prefix)
+        curve = self.curve.upto(copies + room, prefix)
+        seconds = self._drafted.ratio * curve
+        seconds[copies] = self._plain.ratio * curve[copies]
         taken = best_allotment(masses, copies, seconds, requests)
         plain = requests / max(float(seconds[copies]), 1e-9)
         price = float(seconds[copies + sum(map(len, taken))] - seconds[copies])
@@ -225,7 +245,18 @@ class AutoBudget:
             depth = free - draft.state.count(view.end.mask_id)
             reliability.observe(draft.mass, depth, draft.state in reached)
 
-    def forwarded(self, seconds: float, copies: int, prefix: float) -> None:
-        """A forward over ``copies``, its walk included, took so long: the curve's level follows."""
-        ratio = min(max(seconds / max(self.curve.at(copies, prefix), 1e-9), 0.2), 5.0)
-        self._scale = MEMORY * self._scale + (1 - MEMORY) * ratio
+    def forwarded(self, seconds: float, copies: int, prefix: float, drafted: bool) -> None:
+        """A forward over ``copies``, its walk included, took so long: the curve's level follows.
+
+        Rounds with drafts have a level of their own: judging many copies costs more than their
+        forward alone, and drafting must not look cheaper than it is.
+        """
+        level = self._drafted if drafted else self._plain
+        level.take(seconds / max(self.curve.at(copies, prefix), 1e-9))
+        if not self._trusted and level.rounds >= TRIAL:
+            self._trusted = True
+            if not 1 / FAR_OFF <= level.ratio <= FAR_OFF:
+                # Measured in a bad moment (another machine's load), a kept curve would mislead
+                # every run after it.
+                self._curve = self._measure(True)
+                self._plain, self._drafted = Level(), Level()

@@ -139,13 +139,16 @@ def cache_folder() -> Path:
     return Path(os.environ.get("MASKAHEAD_CACHE", "~/.cache/maskahead")).expanduser()
 
 
-def cached_cost_curve(target: Timed, slot: int, folder: Path, key: Sequence[object]) -> CostCurve:
+def cached_cost_curve(
+    target: Timed, slot: int, folder: Path, key: Sequence[object], *, anew: bool = False
+) -> CostCurve:
     """The curve of an earlier measurement with the same ``key``, else a new one, kept in ``folder``
-    where that can be written."""
+    where that can be written; ``anew`` replaces the kept one."""
     told = repr((FORMAT, KNOTS, PREFIXES, *key))
     path = folder / f"cost-{blake2b(told.encode(), digest_size=8).hexdigest()}.json"
     with suppress(OSError, ValueError):
-        return CostCurve.model_validate_json(path.read_text())
+        if not anew:
+            return CostCurve.model_validate_json(path.read_text())
     curve = measure_cost_curve(target, slot)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:

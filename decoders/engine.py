@@ -42,10 +42,12 @@ class Engine:
         """A fresh, empty batch on this target."""
         return Decoder(self.target, self.proposers, observer, self._slots, self._auto)
 
-    def _cost_curve(self) -> CostCurve:
-        """What a forward of this target costs here: measured once on every kind of machine."""
+    def _cost_curve(self, anew: bool) -> CostCurve:
+        """What a forward of this target costs here: measured once on every kind of machine, unless
+        it is asked for ``anew``."""
         key = (self.target.spec.model_dump_json(), *self.target.placement)
-        return cached_cost_curve(self.target, next(self._slots), cache_folder(), key)
+        slot, folder = next(self._slots), cache_folder()
+        return cached_cost_curve(self.target, slot, folder, key, anew=anew)
 
     def decode(self, requests: Sequence[Request], batch_size: int = 1) -> Iterator[Result]:
         """Results as they finish. Oracles first see the draft-free runs that they do not know."""

@@ -63,7 +63,7 @@ class Decoder:
         self.observer = observer
         self.active: dict[str, Sequence] = {}
         self._slots = count() if slots is None else slots
-        self.auto = auto or AutoBudget(lambda: measure_cost_curve(target, next(self._slots)))
+        self.auto = auto or AutoBudget(lambda anew: measure_cost_curve(target, next(self._slots)))
 
     def add(self, request: Request) -> Sequence:
         """Let a request join the batch; raises ``ValueError`` for one that cannot be decoded."""
@@ -123,7 +123,8 @@ class Decoder:
             if view is not None and autos[index]:
                 self.auto.observe(view, drafts[index], result.reached(part.states[part.root]))
         if any(autos):
-            self.auto.forwarded(perf_counter() - started, len(batch.slots), prefix)
+            seconds = perf_counter() - started
+            self.auto.forwarded(seconds, len(batch.slots), prefix, any(drafts))
         return done
 
     def _views(self, sequences: list[Sequence]) -> list[View | None]:

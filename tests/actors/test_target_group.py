@@ -73,6 +73,16 @@ def test_rows_equal_those_of_the_target_in_this_process(
     assert sum(row["accepted_per_round"] for row in rows) > 0
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_budget_decided_on_two_ranks_behind_a_remote_drafter_changes_no_token(
+    group: TargetGroup, engine: Engine, temperature: float
+) -> None:
+    decoding = options(temperature=temperature).model_copy(update={"budget": "auto"})
+    rows = group.generate(ROWS, decoding, trace=True)
+    free = local_rows(engine, decoding.draft_free())
+    assert [row["token_ids"] for row in rows] == [row["token_ids"] for row in free]
+
+
 def test_traces_tell_the_same_steps(group: TargetGroup, engine: Engine) -> None:
     rows = [PromptRow.model_validate(row) for row in ROWS]
     for there, here in zip(

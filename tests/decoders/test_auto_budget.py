@@ -49,14 +49,14 @@ class Timeless(AutoBudget):
     machine does."""
 
     def __init__(self, curve: CostCurve, drafter: float = 0.0) -> None:
-        super().__init__(lambda: curve)
+        super().__init__(lambda anew: curve)
         self.drafter = drafter
 
     def proposed(self, options: DecodeOptions, seconds: float) -> None:
         super().proposed(options, self.drafter)
 
-    def forwarded(self, seconds: float, copies: int, prefix: float) -> None:
-        super().forwarded(self.curve.at(copies, prefix), copies, prefix)
+    def forwarded(self, seconds: float, copies: int, prefix: float, drafted: bool) -> None:
+        super().forwarded(self.curve.at(copies, prefix), copies, prefix, drafted)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -91,9 +91,9 @@ def test_where_drafting_does_not_pay_the_drafter_is_asked_rarely(
     class Counting(Timeless):
         num_rounds = 0
 
-        def forwarded(self, seconds: float, copies: int, prefix: float) -> None:
+        def forwarded(self, seconds: float, copies: int, prefix: float, drafted: bool) -> None:
             self.num_rounds += 1
-            super().forwarded(seconds, copies, prefix)
+            super().forwarded(seconds, copies, prefix, drafted)
 
         def proposed(self, options: DecodeOptions, seconds: float) -> None:
             asked_in.add(self.num_rounds)
@@ -205,8 +205,8 @@ def test_the_limit_follows_what_is_taken() -> None:
 def test_the_first_auto_request_measures_and_no_other() -> None:
     measured = []
 
-    def measure() -> CostCurve:
-        measured.append(1)
+    def measure(anew: bool) -> CostCurve:
+        measured.append(anew)
         return FREE
 
     target = Target(tiny_model(tiny_spec(8), dtype=torch.float32))
@@ -216,4 +216,18 @@ def test_the_first_auto_request_measures_and_no_other() -> None:
     assert not measured
     asked = [Request(str(n), (5,), options("chain", max_new_tokens=8), n) for n in range(3)]
     list(decode(decoder, asked, 2))
-    assert len(measured) == 1
+    assert measured.count(False) == 1
+
+
+@pytest.mark.parametrize(("off", "measured_anew"), [(100.0, True), (0.01, True), (1.2, False)])
+def test_a_curve_from_a_bad_moment_is_measured_again_once(off: float, measured_anew: bool) -> None:
+    asked = []
+
+    def measure(anew: bool) -> CostCurve:
+        asked.append(anew)
+        return STEEP
+
+    auto = AutoBudget(measure)
+    for _ in range(200):
+        auto.forwarded(off * STEEP.at(1), copies=1, prefix=0.0, drafted=False)
+    assert asked == [False, True] if measured_anew else [False]

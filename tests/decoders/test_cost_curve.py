@@ -49,6 +49,8 @@ def test_a_curve_is_measured_once_for_a_key_and_again_when_its_file_is_broken(
     target = Target(tiny_model(tiny_spec(4)))
     first = cached_cost_curve(target, 0, tmp_path, ("a", 1))
     assert cached_cost_curve(target, 0, tmp_path, ("a", 1)) == first
+    anew = cached_cost_curve(target, 0, tmp_path, ("a", 1), anew=True)
+    assert cached_cost_curve(target, 0, tmp_path, ("a", 1)) == anew
     assert len(list(tmp_path.glob("cost-*.json"))) == 1
     cached_cost_curve(target, 0, tmp_path, ("a", 2))
     files = sorted(tmp_path.glob("cost-*.json"))
