@@ -157,13 +157,15 @@ def replay(
     ],
     out: RowsFile,
     drafter: Drafter = None,
+    processes: Annotated[int, typer.Option(min=1, help="That share the work.")] = 2,
 ) -> None:
     """Count exactly what each setting of a grid would have cost; no target is loaded."""
     from drafters.config import DrafterConfig
     from tasks.replay_grid import replay_grid, table_rows
 
     with progress("replay") as report:
-        rows = replay_grid(traces, read_mapping(grid), DrafterConfig(path=drafter), out, report)
+        config = DrafterConfig(path=drafter)
+        rows = replay_grid(traces, read_mapping(grid), config, out, processes, report)
     show_table(f"replay of {traces}", table_rows(rows))
 
 

@@ -9,6 +9,7 @@ one fill. So the first D nodes are the graph of budget D.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,11 @@ class DraftGraph:
     cap: float
     nodes: tuple[Node, ...]
     reached: tuple[float, ...]
+
+    @cached_property
+    def parents(self) -> tuple[tuple[Node, ...], ...]:
+        """Of every node, the sets of one fill less; the root's is empty."""
+        return tuple(tuple(tuple(f for f in n if f != last) for last in n) for n in self.nodes)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Generator, Sequence
 from decoders.options import DecodeOptions
 from decoders.proposers.base import Draft, Origin, Proposer, View
 from decoders.proposers.oracle import OracleProposer
-from decoders.request import Kind, Result, Round
+from decoders.request import Kind, Request, Result, Round
 from decoders.rules import Step
 from decoders.trace import Trace, TracedBlock
 
@@ -25,10 +25,8 @@ def replay(
     Seeds, limits and temperatures stay those of the traces. Raises ``ValueError`` when ``options``
     follow another rule than the traces.
     """
-    if options.budget == "auto":
-        raise ValueError("decode.budget auto: it follows measured time; replay takes a number")
     for trace in traces:
-        _check_rule(trace, options)
+        check_setting(trace.request, options)
     if isinstance(proposer, OracleProposer):
         proposer.futures.learn(traces)
     running = {i: _replay_trace(trace, options) for i, trace in enumerate(traces)}
@@ -56,8 +54,10 @@ def _propose(views: list[View], proposer: Proposer | None) -> list[list[Draft]]:
     return proposer.propose(views)
 
 
-def _check_rule(trace: Trace, options: DecodeOptions) -> None:
-    traced, asked = trace.request.options.rule(), _as_recorded(trace, options).rule()
+def check_setting(request: Request, options: DecodeOptions) -> None:
+    """Raise ``ValueError`` unless the trace of ``request`` tells what ``options`` would do."""
+    fixed_budget(options)
+    traced, asked = request.options.rule(), as_recorded(request, options).rule()
     for key in traced.keys() | asked.keys():
         if traced.get(key) != asked.get(key):
             raise ValueError(
@@ -66,9 +66,16 @@ def _check_rule(trace: Trace, options: DecodeOptions) -> None:
             )
 
 
-def _as_recorded(trace: Trace, options: DecodeOptions) -> DecodeOptions:
-    """The options with the row's own limit and temperature."""
-    own = trace.request.options
+def fixed_budget(options: DecodeOptions) -> int:
+    """The budget of a setting that can be replayed; raises ``ValueError`` for ``auto``."""
+    if options.budget == "auto":
+        raise ValueError("decode.budget auto: it follows measured time; replay takes a number")
+    return options.budget
+
+
+def as_recorded(request: Request, options: DecodeOptions) -> DecodeOptions:
+    """The options with the request's own limit and temperature."""
+    own = request.options
     return options.model_copy(
         update={"temperature": own.temperature, "max_new_tokens": own.max_new_tokens}
     )
@@ -76,7 +83,7 @@ def _as_recorded(trace: Trace, options: DecodeOptions) -> DecodeOptions:
 
 def _replay_trace(trace: Trace, options: DecodeOptions) -> Asking:
     rounds = [Round("prefill")] * trace.prefills
-    options = _as_recorded(trace, options)
+    options = as_recorded(trace.request, options)
     for block in trace.blocks:
         rounds += yield from _replay_block(block, Origin(trace.request, block.start), options)
     return rounds
@@ -85,7 +92,7 @@ def _replay_trace(trace: Trace, options: DecodeOptions) -> Asking:
 def _replay_block(block: TracedBlock, origin: Origin, options: DecodeOptions) -> Asking:
     """The rounds of one block: the opening forward, then draft and walk until it is done."""
     states = block.states
-    rounds = [Round("open", steps=(_absolute(block, 0),))]
+    rounds = [Round("open", steps=(absolute_step(block, 0),))]
     root = 1
     while root < len(states):
         drafts: list[Draft] = []
@@ -97,11 +104,12 @@ def _replay_block(block: TracedBlock, origin: Origin, options: DecodeOptions) ->
         while last + 1 < len(states) and states[last + 1].state in reachable:
             last += 1
         kind: Kind = "verify" if drafts else "step"
-        steps = tuple(_absolute(block, index) for index in range(root, last + 1))
+        steps = tuple(absolute_step(block, index) for index in range(root, last + 1))
         rounds.append(Round(kind, len(drafts), last - root, steps))
         root = last + 1
     return rounds
 
 
-def _absolute(block: TracedBlock, index: int) -> Step:
+def absolute_step(block: TracedBlock, index: int) -> Step:
+    """The step made from one of a block's states, by absolute positions."""
     return tuple((block.start + p, token) for p, token in block.states[index].step)

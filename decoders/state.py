@@ -38,14 +38,11 @@ class BlockEnd:
 
     def text_ended(self, state: State) -> bool:
         """Whether nothing is masked before the limit or before the first generated stop id."""
-        for position, token in enumerate(state):
-            if position >= self.limit:
-                return True
-            if token == self.mask_id:
-                return False
-            if position >= self.prompt_end and token in self.stop_ids:
-                return True
-        return self.limit <= len(state)
+        written = state.index(self.mask_id) if self.mask_id in state else len(state)
+        if written >= self.limit:
+            return True
+        generated = state[max(0, self.prompt_end) : written]
+        return not set(self.stop_ids).isdisjoint(generated)
 
     def finished(self, state: State) -> bool:
         """Whether ``state`` fills the block or ends the text: nothing is left to verify in it."""

@@ -1,12 +1,36 @@
 """Traces on disk: a manifest, and parts of a few dozen requests each, written whole or not at all.
 
-A part is one safetensors file (states and rows of all its requests, concatenated) beside one JSON
-file (the requests). Digests of target and prompts, and everything that decides a trajectory, stand
-in the manifest, so that nobody replays what another target or rule recorded.
+Digests of target and prompts, and everything that decides a trajectory, stand in the manifest, so
+that nobody replays what another target or rule recorded.
+
+Format 1, for other programs. A folder holds::
+
+    manifest.json            fields of TraceManifest
+    part-00000.json          the requests of a part: a list, in recorded order
+    part-00000.safetensors   their states and rows, one request after the other
+
+A part counts once its JSON file stands. Every request there has ``id``, ``prompt_ids``,
+``options`` (as given), ``noise_seed``, ``token_ids`` (the text), ``stop_reason``, ``prefills``,
+``num_states`` (its share of the states) and ``ends``, a row for each block: absolute start, then
+prompt end and limit counted from there, and the stop ids. The tensors, for S states, R rows (all
+masked positions of all states, by state and then by position), C commits, L block positions::
+
+    block_start   int32   [S]       absolute position of the block
+    state         int32   [S, L]    token ids, the manifest's mask_token_id where masked
+    step_size     int32   [S]       commits made from the state
+    commits       int32   [C, 2]    position in the block, token id
+    log_probs     float32 [R, <=32] top log-probabilities, untempered, falling
+    ids           int32   [R, <=32] their tokens
+    entropy       float32 [R]       of the whole row, in nats
+    log_odds      float32 [R]       of the most likely token
+    rank_log_odds float32 [R]       what the commit rule ranks by
+    candidates    int32   [R, <=8]  tokens in the order in which they would be drawn
+    scores        float32 [R, <=8]  what that order compares (noise included at T > 0)
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -91,16 +115,27 @@ class TraceStore:
 
     def load(self, limit: int | None = None) -> Iterator[Trace]:
         """The traces in recorded order, at most ``limit``."""
-        left = limit if limit is not None else -1
-        manifest = self.manifest()
-        for part in self._parts():
-            rows = json.loads(part.read_text())
-            arrays = load_file(part.with_suffix(".safetensors"))
-            for trace in _unpack(rows, arrays, manifest):
-                if left == 0:
-                    return
-                left -= 1
-                yield trace
+        traces = (trace for part in self.parts() for trace in self.load_part(part))
+        return islice(traces, limit)
+
+    def load_part(self, part: str, wanted: slice = slice(None)) -> Iterator[Trace]:
+        """The traces of one of the :meth:`parts`, or some of them."""
+        path = self.folder / f"{part}.json"
+        rows = json.loads(path.read_text())
+        arrays = load_file(path.with_suffix(".safetensors"))
+        return _unpack(rows, arrays, self.manifest(), wanted)
+
+    def requests(self, part: str) -> list[Request]:
+        """The requests of one of the :meth:`parts`, without their states."""
+        return [
+            _read_request(row) for row in json.loads((self.folder / f"{part}.json").read_text())
+        ]
+
+    def parts(self) -> list[str]:
+        """The names of what was written together, in recorded order; ``ValueError`` for a folder
+        that holds no traces."""
+        self.manifest()
+        return [path.stem for path in self._parts()]
 
     def _parts(self) -> list[Path]:
         return sorted(self.folder.glob("part-*.json"))
@@ -119,6 +154,15 @@ def _describe(trace: Trace) -> dict[str, Any]:
         "num_states": trace.nfe,
         "ends": [[b.start, *_end_row(b.end)] for b in trace.blocks],
     }
+
+
+def _read_request(row: Mapping[str, Any]) -> Request:
+    return Request(
+        row["id"],
+        tuple(row["prompt_ids"]),
+        DecodeOptions.model_validate(row["options"]),
+        row["noise_seed"],
+    )
 
 
 def _end_row(end: BlockEnd) -> list[Any]:
@@ -143,37 +187,39 @@ def _pack(traces: Sequence[Trace]) -> dict[str, np.ndarray]:
 
 
 def _unpack(
-    rows: list[dict[str, Any]], arrays: dict[str, np.ndarray], manifest: TraceManifest
+    rows: list[dict[str, Any]],
+    arrays: dict[str, np.ndarray],
+    manifest: TraceManifest,
+    wanted: slice,
 ) -> Iterator[Trace]:
     mask_id = manifest.mask_token_id
-    next_state = next_row = next_commit = 0
-    for row in rows:
-        ends = {
+    ends = np.cumsum([0, *(row["num_states"] for row in rows)])
+    states = arrays["state"].reshape(-1, manifest.block_size)
+    row_ends = np.cumsum([0, *(states == mask_id).sum(axis=1)])
+    commit_ends = np.cumsum([0, *arrays["step_size"]])
+
+    def traced(index: int) -> TracedState:
+        state = tuple(states[index].tolist())
+        positions = np.array(masked_positions(state, mask_id), dtype=np.int64)
+        own = slice(row_ends[index], row_ends[index + 1])
+        stale = Stale(positions, **{name: arrays[name][own] for name in _ROW_FIELDS})
+        commits = arrays["commits"][commit_ends[index] : commit_ends[index + 1]]
+        return TracedState(state, stale, tuple((int(p), int(t)) for p, t in commits))
+
+    for number in range(len(rows))[wanted]:
+        row = rows[number]
+        block_ends = {
             start: BlockEnd(mask_id, prompt_end, limit, tuple(stop_ids))
             for start, prompt_end, limit, stop_ids in row["ends"]
         }
-        entries = []
-        for index in range(next_state, next_state + row["num_states"]):
-            state = tuple(arrays["state"][index].tolist())
-            positions = np.array(masked_positions(state, mask_id), dtype=np.int64)
-            own = slice(next_row, next_row + len(positions))
-            size = int(arrays["step_size"][index])
-            step = tuple(
-                (int(p), int(t)) for p, t in arrays["commits"][next_commit : next_commit + size]
-            )
-            stale = Stale(positions, **{name: arrays[name][own] for name in _ROW_FIELDS})
-            start = int(arrays["block_start"][index])
-            entries.append((start, ends[start], TracedState(state, stale, step)))
-            next_row, next_commit = own.stop, next_commit + size
-        next_state += row["num_states"]
-        request = Request(
-            row["id"],
-            tuple(row["prompt_ids"]),
-            DecodeOptions.model_validate(row["options"]),
-            row["noise_seed"],
-        )
+        indices = range(ends[number], ends[number + 1])
+        starts = arrays["block_start"][indices.start : indices.stop].tolist()
+        entries = [
+            (start, block_ends[start], traced(index))
+            for start, index in zip(starts, indices, strict=True)
+        ]
         yield Trace(
-            request,
+            _read_request(row),
             group_blocks(entries),
             tuple(row["token_ids"]),
             row["stop_reason"],

@@ -4,11 +4,16 @@ Mass of a child = mass of its parent x q(position) x probability of the token; e
 most 1, so a child never outweighs its parent and the best-first set can be grown level by level
 (DDTree). Orders that lead to one state are one node: it is searched with its best path's mass,
 which keeps that monotonicity, and reported with the mass of all paths through kept parents.
+
+A total order of the states decides every cut, so that a tree of a smaller budget or a larger floor
+is the beginning of a larger tree's list.
+
+Shapes: N nodes of a level, L block positions, C candidates of a position.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,18 +43,25 @@ class Candidates:
 
 @dataclass
 class Node:
-    """A state, its depth (fills since the root) and the log-mass of its best path."""
+    """A state and its best path: the fills since the root, as flat indices of candidates, and the
+    log-mass, exact and rounded (batch shapes differ between replay and live)."""
 
     state: State
-    depth: int
+    fills: tuple[int, ...]
     log_mass: float
-    parents: list[tuple[State, float]] = field(default_factory=list)
-    expanded: bool = False
+    rounded: float
+    log_factors: NDArray[np.float64] | None = None
+    """Of every candidate's fill, once the node is expanded."""
 
     def order(self) -> tuple[float, int, State]:
-        """Sorting key: larger mass first (rounded in log space, since batch shapes differ between
-        replay and live), then parents before children, then a fixed order of states."""
-        return (-round(self.log_mass, _MASS_DECIMALS), self.depth, self.state)
+        """Sorting key: larger mass first, then parents before children, then a fixed order of
+        states."""
+        return (-self.rounded, len(self.fills), self.state)
+
+    def factor(self, index: int) -> float:
+        """Of one candidate's fill."""
+        assert self.log_factors is not None, "the tree has grown to its end"
+        return math.exp(self.log_factors[index])
 
 
 class DraftTree:
@@ -63,62 +75,81 @@ class DraftTree:
         floor: float,
         finished: Callable[[State], bool],
     ) -> None:
-        self.root = Node(root, 0, 0.0)
-        self.candidates = candidates
+        self.root = Node(root, (), 0.0, 0.0)
+        self.tokens: list[int] = candidates.tokens.ravel().tolist()
+        self.log_probs = candidates.log_probs
+        self.num_candidates = candidates.tokens.shape[1]
         self.budget = budget
-        self.log_floor = math.log(floor) if floor > 0 else -math.inf
+        self.floor = floor
         self.finished = finished
         self.kept: dict[State, Node] = {}
+        """In the order of :meth:`Node.order`."""
 
     def frontier(self) -> list[Node]:
-        """Kept nodes that were not expanded yet (at first, the root)."""
+        """Kept nodes that were not expanded yet (at first, the root): all of one depth."""
         nodes = [self.root, *self.kept.values()]
-        return [node for node in nodes if not node.expanded]
+        return [node for node in nodes if node.log_factors is None]
 
     def grow(self, nodes: Sequence[Node], scores: Sequence[Scores]) -> None:
-        """Expand ``nodes`` with their position scores, merge equal states, cut to the budget."""
-        for node, row in zip(nodes, scores, strict=True):
-            node.expanded = True
-            for child, log_factor in self._children(node, row):
-                known = self.kept.get(child)
-                log_mass = node.log_mass + log_factor
-                if known is None:
-                    known = self.kept[child] = Node(child, node.depth + 1, log_mass)
-                known.log_mass = max(known.log_mass, log_mass)
-                known.parents.append((node.state, log_factor))
-        best = sorted(self.kept.values(), key=Node.order)[: self.budget]
+        """Expand the frontier with its position scores, merge equal states, cut to the budget."""
+        log_factors_NLC = np.stack(scores)[:, :, None] + self.log_probs
+        for node, log_factors in zip(nodes, log_factors_NLC, strict=True):
+            node.log_factors = log_factors.ravel()
+        found = [*self.kept.values(), *self._children(nodes, log_factors_NLC)]
+        best = sorted(found, key=Node.order)[: self.budget]
         self.kept = {node.state: node for node in best}
 
-    def _children(self, node: Node, row: Scores) -> list[tuple[State, float]]:
-        """The at most ``budget`` best unfinished children with the log of their factor."""
-        factors = row[:, None] + self.candidates.log_probs
-        flat = np.round(factors.ravel(), _MASS_DECIMALS)
-        children = []
-        # A fill can finish the state at one position only (the first masked one), so what is not
-        # kept among the best is at most that position's candidates.
-        most = self.budget + factors.shape[1]
-        for index in np.argsort(-flat, kind="stable")[:most]:
-            position, choice = divmod(int(index), factors.shape[1])
-            factor = float(factors[position, choice])
-            if factor == -math.inf or node.log_mass + factor < self.log_floor:
+    def _children(
+        self, nodes: Sequence[Node], log_factors_NLC: NDArray[np.float64]
+    ) -> Iterable[Node]:
+        """Of the unfinished children those that may be kept, each state with its best path."""
+        above = np.array([node.log_mass for node in nodes])
+        log_masses = (above[:, None, None] + log_factors_NLC).ravel()
+        rounded = np.round(log_masses, _MASS_DECIMALS)
+        possible = np.flatnonzero((rounded >= self._least()) & (rounded > -math.inf))
+        falling = possible[np.argsort(-log_masses[possible], kind="stable")]
+        children: dict[State, Node] = {}
+        last = math.inf
+        for flat, mass in zip(falling.tolist(), rounded[falling].tolist(), strict=True):
+            # Of equal masses all are looked at: the order of states decides which are kept.
+            enough = len(children) >= self.budget and mass < last
+            if enough or math.exp(mass) < self.floor:
                 break
-            token = int(self.candidates.tokens[position, choice])
-            child = fill(node.state, ((position, token),))
-            if not self.finished(child):
-                children.append((child, factor))
-        return children
+            owner, index = divmod(flat, len(self.tokens))
+            parent = nodes[owner]
+            state = fill(parent.state, ((index // self.num_candidates, self.tokens[index]),))
+            # A state's best path comes first.
+            if state not in children and not self.finished(state):
+                fills = (*parent.fills, index)
+                children[state] = Node(state, fills, float(log_masses[flat]), mass)
+                last = mass
+        return children.values()
+
+    def _least(self) -> float:
+        """A lighter node cannot be kept."""
+        full = len(self.kept) == self.budget
+        return next(reversed(self.kept.values())).rounded if full else -math.inf
 
     def drafts(self) -> list[Draft]:
-        """The kept states, parents first, with their folded masses."""
+        """The kept states in falling order, with their folded masses."""
         masses = {self.root.state: 1.0}
-        for node in sorted(self.kept.values(), key=lambda node: (node.depth, node.order())):
+        for node in sorted(self.kept.values(), key=lambda node: len(node.fills)):
             masses[node.state] = sum(
-                masses[parent] * math.exp(factor)
-                for parent, factor in node.parents
-                if parent in masses
+                masses[parent.state] * parent.factor(index) for parent, index in self._parents(node)
             )
-        del masses[self.root.state]
-        return [Draft(state, mass) for state, mass in masses.items()]
+        return [
+            Draft(node.state, masses[node.state], math.exp(node.rounded))
+            for node in self.kept.values()
+        ]
+
+    def _parents(self, node: Node) -> Iterator[tuple[Node, int]]:
+        """Kept nodes (or the root) that one fill leads from, with that fill."""
+        for index in node.fills:
+            position = index // self.num_candidates
+            state = fill(node.state, ((position, self.root.state[position]),))
+            parent = self.kept.get(state, self.root)
+            if parent.state == state:
+                yield parent, index
 
 
 def grow_trees(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-from drafters.order_model import OrderModel, OrderModelConfig
+from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
 
 BUNDLED_ORDER = Path(__file__).parent / "bundled" / "order"
 MODEL_TYPE = "maskahead-order"
@@ -27,7 +27,7 @@ def load_order_model(folder: Path) -> OrderModel:
     kind = config.pop("model_type", None)
     if kind != MODEL_TYPE:
         raise ValueError(f"drafter {folder}: model_type {kind!r} is not {MODEL_TYPE!r}")
-    model = OrderModel(OrderModelConfig(**config))
+    model = build_order_model(OrderModelConfig(**config))
     weights = folder / "model.safetensors"
     if not weights.exists():
         raise ValueError(f"drafter {folder} holds no model.safetensors")

@@ -3,7 +3,8 @@
 Never token ids, embeddings, hidden states or text, so the model moves between targets and
 tokenizers (SPOT section 4.2).
 
-Shapes: B stale states, N path nodes, L block positions, K top probabilities, F features.
+Shapes: B stale states, N drafted states behind each, L block positions, K top probabilities,
+F features.
 """
 
 import math
@@ -11,14 +12,16 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 TOP_K = 32
 MAX_BLOCK = 32
-NUM_STATIC = 2 * TOP_K + 9
-NUM_PATH = 4
+NUM_STATIC = 2 * TOP_K + 17
+NUM_PATH = 12
 
 _LOG_FLOOR = -20.0
 _SCALE = 10.0
+_WIDEST_GAP = 10.0
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,17 @@ class StaleTensors:
     cap_log_odds_B: Tensor
 
 
+def capped_log_odds(stale: StaleTensors) -> Tensor:
+    """What the commit rule compares, ``[B, L]``."""
+    return torch.minimum(stale.rank_log_odds_BL, stale.cap_log_odds_B[:, None])
+
+
 def static_features(stale: StaleTensors) -> Tensor:
-    """Features ``[B, L, F]`` that every node behind one stale state shares."""
+    """Features ``[B, L, F]`` that every state behind one stale state shares."""
     log_probs = stale.log_probs_BLK.float().clamp(min=_LOG_FLOOR)
     probs = log_probs.exp()
     cap = stale.cap_log_odds_B[:, None].expand_as(stale.log_odds_BL)
-    capped = torch.minimum(stale.rank_log_odds_BL, cap)
+    capped = capped_log_odds(stale)
     masked = stale.was_masked_BL
     rank = _rank(capped.masked_fill(~masked, -math.inf)) / log_probs.shape[1]
     columns = [
@@ -53,21 +61,58 @@ def static_features(stale: StaleTensors) -> Tensor:
         capped.clamp(-_SCALE * 2, _SCALE * 2) / _SCALE,
         (stale.rank_log_odds_BL >= cap).float(),
         rank,
+        *_gap_columns(gap_to_best(capped, masked)),
+        *_neighbours(masked),
     ]
     per_position = torch.cat((probs, log_probs / _SCALE, torch.stack(columns, -1)), dim=-1)
     per_position = per_position.masked_fill(~masked[..., None], 0.0)
-    flags = [masked, stale.prompt_tail_BL, torch.isfinite(cap)]
+    left = masked.float().mean(dim=1, keepdim=True).expand_as(capped)
+    flags = [masked, stale.prompt_tail_BL, torch.isfinite(cap), left]
     return torch.cat((per_position, torch.stack([f.float() for f in flags], -1)), dim=-1)
 
 
-def path_features(was_masked_NL: Tensor, masked_now_NL: Tensor) -> Tensor:
-    """Features ``[N, L, F]`` of what was filled since the stale state, as a set: two orders of the
-    same fills look the same, so equal states can be folded."""
-    filled = (was_masked_NL & ~masked_now_NL).float()
-    length = filled.shape[1]
-    num_filled = filled.sum(dim=1, keepdim=True).expand_as(filled) / length
-    num_left = masked_now_NL.float().sum(dim=1, keepdim=True).expand_as(filled) / length
-    return torch.stack((filled, masked_now_NL.float(), num_filled, num_left), dim=-1)
+def path_features(capped_BL: Tensor, was_masked_BL: Tensor, masked_BNL: Tensor) -> Tensor:
+    """Features ``[B, N, L, F]`` of what was filled since the stale state, as a set: two orders of
+    the same fills look the same, so equal states can be folded.
+
+    Among what is left, the stale distance to the most confident position tells best who is next.
+    """
+    filled = (was_masked_BL[:, None] & ~masked_BNL).float()
+    masked = masked_BNL.float()
+    count = filled.sum(dim=-1, keepdim=True).expand_as(filled)
+    columns = [
+        filled,
+        masked,
+        count / filled.shape[-1],
+        1 / (1 + count),
+        masked.mean(dim=-1, keepdim=True).expand_as(filled),
+        *_gap_columns(gap_to_best(capped_BL[:, None], masked_BNL)),
+        *_neighbours(masked_BNL),
+    ]
+    return torch.stack(columns, dim=-1)
+
+
+def gap_to_best(capped: Tensor, masked: Tensor) -> Tensor:
+    """How far a position's capped log-odds are below the best masked one's, at most 0; bounded, and
+    0 where a position is filled. Close races, which a scale of whole log-odds blurs, show here."""
+    bounded = capped.clamp(-1e4, 1e4).masked_fill(~masked, -1e5)
+    gap = bounded - bounded.amax(dim=-1, keepdim=True)
+    return gap.clamp(min=-_WIDEST_GAP).masked_fill(~masked, 0.0)
+
+
+def _gap_columns(gap: Tensor) -> list[Tensor]:
+    return [gap / 3, gap.exp(), (3 * gap).exp()]
+
+
+def _neighbours(masked: Tensor) -> list[Tensor]:
+    """Whether the positions one and two to the left and to the right are masked."""
+    open_ = masked.float()
+    return [
+        F.pad(open_, (1, 0))[..., :-1],
+        F.pad(open_, (0, 1))[..., 1:],
+        F.pad(open_, (2, 0))[..., :-2],
+        F.pad(open_, (0, 2))[..., 2:],
+    ]
 
 
 def _rank(values_BL: Tensor) -> Tensor:

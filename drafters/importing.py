@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from drafters.bundle import save_order_model
-from drafters.order_model import OrderModel, OrderModelConfig
+from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
 from models.invalid import one_line
 
 NESTED = ("state_dict", "model_state_dict", "model", "params")
@@ -29,7 +29,7 @@ def import_order_model(file: Path, out: Path, config: OrderModelConfig | None = 
     then.
     """
     tensors = without_wrapper(read_tensors(file))
-    model = OrderModel(config or guess_config(tensors))
+    model = build_order_model(config or guess_config(tensors))
     problems = misfits(tensors, model)
     if problems:
         raise ValueError(f"{file} does not fit the order model: {'; '.join(problems)}")
@@ -67,8 +67,10 @@ def without_wrapper(tensors: Tensors) -> Tensors:
 
 
 def guess_config(tensors: Tensors) -> OrderModelConfig:
-    """Sizes that can be read off the shapes; the number of heads cannot, and is the default."""
-    values: dict[str, int] = {}
+    """Form and sizes as names and shapes tell them; the number of heads they do not tell, so that
+    is the default."""
+    ours = "own_out.weight" in tensors
+    values: dict[str, int | str] = {"encodes": "root" if ours else "states"}
     layers = {
         int(parts[2])
         for parts in (name.split(".") for name in tensors)
@@ -79,6 +81,9 @@ def guess_config(tensors: Tensors) -> OrderModelConfig:
     first = tensors.get("encoder.layers.0.linear1.weight")
     if first is not None and first.dim() == 2:
         values["feed_forward"], values["width"] = first.shape
+    read_out = tensors.get("own_out.weight")
+    if read_out is not None and read_out.dim() == 2:
+        values["head_width"] = len(read_out)
     try:
         return OrderModelConfig.model_validate(values)
     except ValidationError as error:

@@ -1,6 +1,7 @@
 """What the order model learns from: states of draft-free traces, laid out for fast batches.
 
-Shapes: S states, R rows (masked positions of all states), L block, K top probabilities, B batch.
+Shapes: S states, R rows (masked positions of all states), L block, K top probabilities, B stale
+states of a batch, N prefixes behind each.
 """
 
 from dataclasses import dataclass
@@ -38,12 +39,16 @@ class OrderData:
 
 @dataclass(frozen=True)
 class OrderBatch:
-    """Stale states, the true path's masks ``depth`` commits later, and the next true position."""
+    """Stale states, the true path's masks ``depth`` commits later, and the next true position.
+
+    ``valid_BN`` is false where the block holds no such depth; what stands there means nothing.
+    """
 
     stale: StaleTensors
-    masked_now_BL: torch.Tensor
-    next_B: torch.Tensor
-    depth_B: torch.Tensor
+    masked_BNL: torch.Tensor
+    next_BN: torch.Tensor
+    depth_BN: torch.Tensor
+    valid_BN: torch.Tensor
 
 
 def concatenate(parts: list[OrderData]) -> OrderData:
@@ -62,18 +67,22 @@ def concatenate(parts: list[OrderData]) -> OrderData:
 
 
 def draw_batch(
-    data: OrderData, size: int, max_depth: int, generator: np.random.Generator
+    data: OrderData, size: int, max_depth: int, prefixes: int, generator: np.random.Generator
 ) -> OrderBatch:
-    """Random stale states, each with a true path prefix of 1 to ``max_depth`` commits."""
+    """Random stale states with true path prefixes of 1 to ``max_depth`` commits: ``prefixes`` of
+    them at random depths, or one of every depth where that is no more."""
     usable = np.flatnonzero(data.left_S > 0)
     states = generator.choice(usable, size)
-    deepest = np.minimum(data.left_S[states], max_depth)
-    depth = 1 + (generator.random(size) * deepest).astype(np.int64)
-    return batch_of(data, states, depth)
+    if prefixes >= max_depth:
+        depths = np.broadcast_to(np.arange(1, max_depth + 1), (size, max_depth))
+    else:
+        deepest = np.minimum(data.left_S[states], max_depth)[:, None]
+        depths = 1 + (generator.random((size, prefixes)) * deepest).astype(np.int64)
+    return batch_of(data, states, depths)
 
 
-def batch_of(data: OrderData, states: NDArray[np.int64], depth: NDArray[np.int64]) -> OrderBatch:
-    """The batch of given stale states and depths (commits made since the stale state)."""
+def batch_of(data: OrderData, states: NDArray[np.int64], depths: NDArray[np.int64]) -> OrderBatch:
+    """The batch of given stale states ``[B]`` and depths ``[B, N]`` (commits made since)."""
     row = data.row_SL[states]
     masked = row >= 0
     stale = StaleTensors(
@@ -87,12 +96,14 @@ def batch_of(data: OrderData, states: NDArray[np.int64], depth: NDArray[np.int64
         ),
         cap_log_odds_B=torch.from_numpy(data.cap_log_odds_S[states]),
     )
-    later = states + depth
+    left = data.left_S[states][:, None]
+    later = states[:, None] + np.minimum(depths, left)
     return OrderBatch(
         stale,
         torch.from_numpy(data.row_SL[later] >= 0),
         torch.from_numpy(data.committed_S[later]),
-        torch.from_numpy(depth),
+        torch.from_numpy(np.ascontiguousarray(depths)),
+        torch.from_numpy(depths <= left),
     )
 
 

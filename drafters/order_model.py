@@ -1,26 +1,53 @@
 """The order model (SPOT section 4.2): which position does the target commit next?
 
-A 3-layer transformer encoder over the block's positions, 0.62M parameters.
+A 3-layer transformer encoder over the block's positions, 0.62M parameters, in two forms. The
+paper's reads every drafted state with the whole encoder (``StateOrderModel``). Ours reads the stale
+state once a round, and a small head reads every drafted state off that (``RootOrderModel``): a
+round costs one encoder pass however large its tree, and in training one pass teaches all prefixes
+of a trajectory.
+
+Shapes: B stale states, N drafted states behind each, L positions, W width, H head width.
 """
 
 import math
+from abc import ABC, abstractmethod
+from typing import Literal, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from drafters.features import MAX_BLOCK, NUM_PATH, NUM_STATIC, path_features
+from drafters.features import (
+    MAX_BLOCK,
+    NUM_PATH,
+    NUM_STATIC,
+    StaleTensors,
+    capped_log_odds,
+    gap_to_best,
+    path_features,
+    static_features,
+)
+
+PAIRS, PAIR_WIDTH = 8, 4
+"""Ways in which one fill acts on another position, and the width of the product that rates each."""
 
 
 class OrderModelConfig(BaseModel):
     """Sizes of the network, and how its output is used as a probability."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
+    encodes: Literal["root", "states"] = "root"
+    """``root``: the encoder reads the stale state once a round; ``states``: it reads every drafted
+    state, as in the paper."""
     width: int = 128
     layers: int = 3
     heads: int = 8
-    feed_forward: int = 512
+    feed_forward: int = 500
+    """As large as keeps both forms within 3 % of 0.62M parameters."""
+    head_width: int = 64
+    """Of the head that reads drafted states (``encodes: root`` only)."""
     temperature: float = 1.0
     """Divides the position logits; fitted on held-out traces, so that mass is a probability."""
     survival_scale: float = 1.0
@@ -33,14 +60,37 @@ class OrderModelConfig(BaseModel):
         return self
 
 
-class OrderModel(nn.Module):
+class Encoded(NamedTuple):
+    """What a model knows of stale states before it is asked about drafted ones; B comes first."""
+
+    capped_BL: Tensor
+    was_masked_BL: Tensor
+    own: Tensor
+    """What is known of each position: ``[B, L, W]``, or ``[B, L, H]`` once the encoder has run."""
+    acts_BLLH: Tensor | None = None
+    """What a fill (third axis: on whom) does to every other position."""
+    spreads_BLH: Tensor | None = None
+    """What a fill does to all positions alike."""
+
+    def of(self, rows: Tensor) -> "Encoded":
+        """The encoding of some of the stale states."""
+        acts, spreads = self.acts_BLLH, self.spreads_BLH
+        return Encoded(
+            self.capped_BL[rows],
+            self.was_masked_BL[rows],
+            self.own[rows],
+            None if acts is None else acts[rows],
+            None if spreads is None else spreads[rows],
+        )
+
+
+class OrderModel(nn.Module, ABC):
     """``log q(s | y)`` over the positions that are masked in a hypothetical state y."""
 
     def __init__(self, config: OrderModelConfig) -> None:
         super().__init__()
         self.config = config
         self.static_in = nn.Linear(NUM_STATIC, config.width)
-        self.path_in = nn.Linear(NUM_PATH, config.width, bias=False)
         self.position = nn.Parameter(torch.zeros(MAX_BLOCK, config.width))
         layer = nn.TransformerEncoderLayer(
             config.width,
@@ -54,19 +104,106 @@ class OrderModel(nn.Module):
         self.encoder = nn.TransformerEncoder(
             layer, config.layers, norm=nn.LayerNorm(config.width), enable_nested_tensor=False
         )
-        self.head = nn.Linear(config.width, 1)
+        self.closeness = nn.Linear(2, 1)
         nn.init.normal_(self.position, std=0.02)
+        nn.init.zeros_(self.closeness.weight)
+        nn.init.ones_(self.closeness.bias)
 
-    def embed_static(self, static_BLF: Tensor) -> Tensor:
-        """The part of the input that all nodes of a stale state share: ``[B, L, width]``."""
-        return self.static_in(static_BLF) + self.position[: static_BLF.shape[1]]
+    @abstractmethod
+    def encode(self, stale: StaleTensors) -> Encoded:
+        """What does not depend on the drafted state."""
 
-    def forward(self, embedded_NLW: Tensor, was_masked_NL: Tensor, masked_now_NL: Tensor) -> Tensor:
-        """``log q[N, L]``; -inf where a position is filled."""
-        x = embedded_NLW + self.path_in(path_features(was_masked_NL, masked_now_NL))
-        logits = self.head(self.encoder(x)).squeeze(-1).float() / self.config.temperature
-        return torch.log_softmax(logits.masked_fill(~masked_now_NL, -math.inf), dim=-1)
+    @abstractmethod
+    def _logits(self, encoded: Encoded, features_BNLF: Tensor) -> Tensor:
+        """Position logits ``[B, N, L]`` but for the stale order's own."""
+
+    def forward(self, encoded: Encoded, masked_BNL: Tensor) -> Tensor:
+        """``log q[B, N, L]`` of states with these masked positions; -inf where one is filled.
+
+        The logits start at the stale order (the gap to the most confident masked position), so the
+        network has only the changes to learn. A state without masks gets no distribution (nan).
+        """
+        features = path_features(encoded.capped_BL, encoded.was_masked_BL, masked_BNL)
+        logits = self._logits(encoded, features)
+        gap = gap_to_best(encoded.capped_BL[:, None], masked_BNL)
+        logits = logits + self.closeness(features[..., 3:5]).squeeze(-1) * gap
+        logits = logits.float() / self.config.temperature
+        return torch.log_softmax(logits.masked_fill(~masked_BNL, -math.inf), dim=-1)
 
     @property
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())
+
+
+class StateOrderModel(OrderModel):
+    """The paper's: the encoder reads the stale features and the path of every drafted state."""
+
+    def __init__(self, config: OrderModelConfig) -> None:
+        super().__init__(config)
+        self.path_in = nn.Linear(NUM_PATH, config.width, bias=False)
+        self.head = nn.Linear(config.width, 1)
+
+    def encode(self, stale: StaleTensors) -> Encoded:
+        features = static_features(stale)
+        own = self.static_in(features) + self.position[: features.shape[1]]
+        return Encoded(capped_log_odds(stale), stale.was_masked_BL, own)
+
+    def _logits(self, encoded: Encoded, features_BNLF: Tensor) -> Tensor:
+        x_BNLW = encoded.own[:, None] + self.path_in(features_BNLF)
+        return self.head(self.encoder(x_BNLW.flatten(0, 1))).view(x_BNLW.shape[:3])
+
+
+class RootOrderModel(OrderModel):
+    """Ours: the encoder reads the stale state; each fill then acts on the others by what the
+    encoder found at both ends and by their distance, and the acts of a state's fills add up."""
+
+    def __init__(self, config: OrderModelConfig) -> None:
+        super().__init__(config)
+        hidden = config.head_width
+        self.own_out = nn.Linear(config.width, hidden)
+        self.spread_out = nn.Linear(config.width, hidden, bias=False)
+        self.fill_out = nn.Linear(config.width, PAIRS * PAIR_WIDTH, bias=False)
+        self.target_out = nn.Linear(config.width, PAIRS * PAIR_WIDTH, bias=False)
+        self.act_in = nn.Linear(PAIRS, hidden, bias=False)
+        self.distance = nn.Parameter(torch.zeros(2 * MAX_BLOCK - 1, hidden))
+        self.path_in = nn.Linear(NUM_PATH, hidden, bias=False)
+        self.middle = nn.Linear(hidden, hidden)
+        self.head = nn.Linear(hidden, 1)
+
+    def encode(self, stale: StaleTensors) -> Encoded:
+        features = static_features(stale)
+        length = features.shape[1]
+        found_BLW = self.encoder(self.static_in(features) + self.position[:length])
+        by_pair = (PAIRS, PAIR_WIDTH)
+        pairs_BLLP = torch.einsum(
+            "bfpe,bspe->bfsp",
+            self.fill_out(found_BLW).unflatten(-1, by_pair),
+            self.target_out(found_BLW).unflatten(-1, by_pair),
+        ).tanh()
+        at = torch.arange(length, device=features.device)
+        by_distance_LLH = self.distance[at[None, :] - at[:, None] + MAX_BLOCK - 1]
+        return Encoded(
+            capped_log_odds(stale),
+            stale.was_masked_BL,
+            own=self.own_out(found_BLW),
+            acts_BLLH=self.act_in(pairs_BLLP) + by_distance_LLH,
+            spreads_BLH=self.spread_out(found_BLW),
+        )
+
+    def _logits(self, encoded: Encoded, features_BNLF: Tensor) -> Tensor:
+        assert encoded.acts_BLLH is not None
+        assert encoded.spreads_BLH is not None
+        filled_BNL = features_BNLF[..., 0]
+        acted_BNLH = (filled_BNL @ encoded.acts_BLLH.flatten(2)).unflatten(
+            -1, encoded.acts_BLLH.shape[2:]
+        )
+        share_BN1 = features_BNLF[:, :, 0, 3:4]
+        spread_BNH = filled_BNL @ encoded.spreads_BLH * share_BN1
+        x = encoded.own[:, None] + spread_BNH[:, :, None] + acted_BNLH + self.path_in(features_BNLF)
+        x = F.gelu(x)
+        return self.head(x + F.gelu(self.middle(x))).squeeze(-1)
+
+
+def build_order_model(config: OrderModelConfig) -> OrderModel:
+    """A network of the named form, with random weights."""
+    return RootOrderModel(config) if config.encodes == "root" else StateOrderModel(config)

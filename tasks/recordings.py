@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from decoders.engine import Engine
-from decoders.options import DecodeOptions
+from decoders.options import DecodeOptions, Temperature
 from decoders.prompts import PromptRow
 from decoders.trace import Trace
 from decoders.trace_store import TraceManifest, TraceStore
@@ -23,7 +23,7 @@ PART_SIZE = 32
 
 
 class Recording(BaseModel):
-    """``count`` problems of each task, decoded by the standard rule with ``cap`` at T=0."""
+    """``count`` problems of each task, decoded by the standard rule with ``cap``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,6 +33,7 @@ class Recording(BaseModel):
     count: int
     seed: int
     cap: float = 1.0
+    temperature: Temperature = 0.0
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,14 @@ def _record(
         for task in recording.tasks
         for problem in problems(task, recording.split, recording.count, recording.seed)
     ]
+    # Which problems; how they are decoded stands in the manifest's rule.
+    asked_json = recording.model_dump_json(exclude={"temperature"})
     return record_problems(
         source,
         root / recording.name,
         asked,
-        DecodeOptions(method="standard", cap=recording.cap),
-        blake2b(recording.model_dump_json().encode(), digest_size=8).hexdigest(),
+        DecodeOptions(method="standard", cap=recording.cap, temperature=recording.temperature),
+        blake2b(asked_json.encode(), digest_size=8).hexdigest(),
         lambda done, of: report({"recording": recording.name, "done": done, "of": of}),
     )
 

@@ -10,14 +10,14 @@ from pydantic import ValidationError
 from decoders.options import METHODS, OPTIONS_OF, DecodeOptions
 from decoders.proposers.base import Proposer
 from decoders.proposers.registry import open_proposers
-from decoders.replay import replay
-from decoders.request import Result
-from decoders.trace import Trace
+from decoders.replay import check_setting, fixed_budget
+from decoders.replay_family import widest
 from decoders.trace_store import TraceManifest, TraceStore
 from drafters.config import DrafterConfig
 from models.checkpoint import find_checkpoint, read_spec
 from models.invalid import one_line
 from tasks.files import ResultsFile
+from tasks.replay_counts import count_settings
 
 PREFIX = "decode."
 Setting = dict[str, Any]
@@ -29,31 +29,46 @@ def replay_grid(
     grid: Mapping[str, Any],
     drafter: DrafterConfig,
     out: Path,
+    processes: int,
     report: Callable[[int, int], None],
 ) -> list[dict[str, Any]]:
     """Replay every setting of ``grid`` and write a row for each; returns the new rows.
 
     Keys that a setting does not name are those of the traces. Rows that an interrupted run of the
-    same grid left in ``out`` stay. Raises ``ValueError`` for an unknown key or another rule.
+    same grid left in ``out`` stay. Raises ``ValueError`` for an unknown key, another rule, or a
+    folder without traces.
     """
     store = TraceStore(traces)
     manifest = store.manifest()
     settings = expand_grid(grid)
     options = [setting_options(setting, manifest) for setting in settings]
     proposers = _open_proposers(manifest, drafter, {o.method for o in options})
-    recorded = list(store.load())
-    run = {"traces": manifest.model_dump(), "num_traces": len(recorded), "settings": settings}
+    num_traces = _check_traces(store, options)
+    run = {"traces": manifest.model_dump(), "num_traces": num_traces, "settings": settings}
     results = ResultsFile(out, [str(i) for i in range(len(settings))], run)
+    left = dict(list(enumerate(options))[results.num_kept :])
     rows = []
+
+    def report_new(new: int) -> None:
+        report(results.num_kept + new, len(settings))
+
     with results:
-        for index in range(results.num_kept, len(settings)):
-            proposer = proposers.get(options[index].method)
-            row = {"id": str(index), "setting": settings[index]}
-            row |= replay_counts(recorded, options[index], proposer)
+        for number, counts in count_settings(store, left, proposers, processes, report_new):
+            row = {"id": str(number), "setting": settings[number]} | counts.row()
             results.write(row)
             rows.append(row)
-            report(index + 1, len(settings))
-    return rows
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+def _check_traces(store: TraceStore, settings: Sequence[DecodeOptions]) -> int:
+    """How many traces there are; ``ValueError`` where one cannot tell what a setting would do."""
+    requests = [request for part in store.parts() for request in store.requests(part)]
+    for options in widest(settings).values():
+        for request in requests:
+            check_setting(request, options)
+    if not requests:
+        raise ValueError(f"{store.folder} holds no traces")
+    return len(requests)
 
 
 def table_rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -66,29 +81,6 @@ def table_rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         | {name.replace("_", " "): row[name] for name in counts}
         for row in rows
     ]
-
-
-def replay_counts(
-    traces: Sequence[Trace], options: DecodeOptions, proposer: Proposer | None
-) -> dict[str, Any]:
-    """Exact counts of one setting; ``nfe_ratio`` is draft-free NFE over this setting's."""
-    results = replay(traces, options, proposer)
-    return count_results(results, sum(trace.nfe for trace in traces))
-
-
-def count_results(results: Iterable[Result], draft_free_nfe: int) -> dict[str, Any]:
-    """Sums over requests, means over their forwards."""
-    results = list(results)
-    nfe = sum(result.nfe for result in results)
-    accepted = [r.accepted for result in results for r in result.rounds if r.kind == "verify"]
-    return {
-        "n": len(results),
-        "nfe": nfe,
-        "forwards": sum(result.forwards for result in results),
-        "nfe_ratio": round(draft_free_nfe / nfe, 4) if nfe else None,
-        "tokens_per_forward": round(sum(r.commits for r in results) / nfe, 4) if nfe else None,
-        "accepted_per_round": round(sum(accepted) / len(accepted), 4) if accepted else 0.0,
-    }
 
 
 def expand_grid(grid: Mapping[str, Any]) -> list[Setting]:
@@ -155,8 +147,7 @@ def setting_options(setting: Setting, manifest: TraceManifest) -> DecodeOptions:
         options = DecodeOptions.model_validate({"seed": manifest.seed} | base | own)
     except ValidationError as error:
         raise ValueError(one_line(error, DecodeOptions, PREFIX)) from error
-    if options.budget == "auto":
-        raise ValueError(f"{PREFIX}budget auto: it follows measured time; replay takes a number")
+    fixed_budget(options)
     _check_rows(options, {"seed": manifest.seed} | rule)
     return options
 

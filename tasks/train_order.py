@@ -15,13 +15,14 @@ from decoders.trace_store import TraceStore
 from drafters.bundle import save_order_model
 from drafters.features import MAX_BLOCK, TOP_K
 from drafters.order_data import OrderData, concatenate, draw_batch
-from drafters.order_model import OrderModel, OrderModelConfig
+from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
 from drafters.order_training import (
     OrderTrainingConfig,
     accuracy_by_depth,
     fit_temperature,
     train_order_model,
 )
+from drafters.survival import fit_survival_scale
 from models.checkpoint import digest, find_checkpoint, read_spec
 from models.config import TargetConfig
 from tasks.recordings import Recording, record_all
@@ -36,7 +37,8 @@ CALIBRATION_STATES = 4000
 class TrainOrderConfig(BaseModel):
     """``configs/train-order.yaml``: what to record of which target, and how to learn from it.
 
-    Recordings of training problems are learnt from; those of held-out problems measure.
+    Recordings of training problems are learnt from (those at T>0: how long a draw lasts); those of
+    held-out problems measure.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -84,6 +86,22 @@ def order_data(traces: Iterable[Trace]) -> OrderData:
     )
 
 
+def draws_of(trace: Trace, max_depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """For every state and each of the next ``max_depth`` commits: by how much the state's first
+    candidate led at that position, and whether it is what was committed."""
+    margins, survived = [], []
+    for block in trace.blocks:
+        for index, traced in enumerate(block.states):
+            stale = traced.stale
+            rows = {int(position): row for row, position in enumerate(stale.positions)}
+            for later in block.states[index + 1 : index + 1 + max_depth]:
+                position, token = later.step[0]
+                first, second = stale.scores[rows[position], :2]
+                margins.append(first - second)
+                survived.append(stale.candidates[rows[position], 0] == token)
+    return np.array(margins, dtype=np.float32), np.array(survived, dtype=bool)
+
+
 def _padded(log_probs: np.ndarray) -> np.ndarray:
     out = np.full((len(log_probs), TOP_K), -np.inf, dtype=np.float16)
     out[:, : log_probs.shape[1]] = log_probs
@@ -96,9 +114,11 @@ def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Pat
     check_recordings(config)
     stores = record_all(config.recordings, config.target, Path(config.traces), report)
     pairs = list(zip(config.recordings, stores, strict=True))
-    learnt, kept_back = [], []
+    learnt, kept_back, drawn = [], [], []
     for recording, store in pairs:
-        if recording.split == "train":
+        if recording.split == "train" and recording.temperature > 0:
+            drawn += [draws_of(trace, config.training.max_depth) for trace in store.load()]
+        elif recording.split == "train":
             traces = list(store.load())
             back = set(range(0, len(traces), KEPT_BACK))
             learnt.append(order_data(t for i, t in enumerate(traces) if i not in back))
@@ -106,7 +126,7 @@ def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Pat
     data = concatenate(learnt)
     report({"states": data.num_states, "rows": len(data.entropy_R)})
     torch.manual_seed(config.training.seed)
-    model = OrderModel(config.model)
+    model = build_order_model(config.model)
     first_step = _resume(model, out)
 
     def save(step: int) -> None:
@@ -115,7 +135,11 @@ def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Pat
 
     train_order_model(model, data, config.training, report, first_step, save)
     model.config = calibrated(model, concatenate(kept_back), config.training)
-    report({"temperature": model.config.temperature})
+    if drawn:
+        margins, survived = (np.concatenate(part) for part in zip(*drawn, strict=True))
+        scale = fit_survival_scale(margins, survived)
+        model.config = model.config.model_copy(update={"survival_scale": scale})
+    report(model.config.model_dump(include={"temperature", "survival_scale"}))
     save_order_model(model, out)
     held_out = {recording.name: s for recording, s in pairs if recording.split == "heldout"}
     card = make_card(model, data, config, held_out)
@@ -139,6 +163,8 @@ def check_recordings(config: TrainOrderConfig) -> None:
     for recording in config.recordings:
         if recording.split == "train" and recording.count * len(recording.tasks) < 2:
             raise ValueError(f"recordings.{recording.name}: at least 2 problems are needed")
+    if not any(r.split == "train" and r.temperature == 0 for r in config.recordings):
+        raise ValueError("recordings: one of split train at temperature 0 is needed to learn from")
 
 
 def calibrated(
@@ -146,7 +172,8 @@ def calibrated(
 ) -> OrderModelConfig:
     """The model's configuration with the temperature that fits ``data``."""
     generator = np.random.default_rng(training.seed)
-    batch = draw_batch(data, CALIBRATION_STATES, training.max_depth, generator)
+    depth = training.max_depth
+    batch = draw_batch(data, CALIBRATION_STATES, depth, depth, generator)
     return model.config.model_copy(update={"temperature": fit_temperature(model, batch)})
 
 

@@ -1,17 +1,13 @@
 """Results that are made once: JSON files that say what decided them, made by a few processes."""
 
 import json
-import signal
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from hashlib import blake2b
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from tasks.files import write_whole
+from tasks.processes import run_apart
 
 
 class Job(Protocol):
@@ -52,31 +48,11 @@ def run_jobs(jobs: Sequence[Job], processes: int, report: Callable[[int, int], N
     missing = [job for job in jobs if kept(job.path, job.facts) is None]
     done = len(jobs) - len(missing)
     report(done, len(jobs))
-    if processes == 1 or len(missing) < 2:
-        for job in missing:
-            make(job)
-            done += 1
-            report(done, len(jobs))
-        return
-    workers = min(processes, len(missing))
-    # Spawned: a forked child would inherit the threads of torch, which do not survive a fork.
-    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker) as pool:
-        try:
-            for finished in as_completed([pool.submit(make, job) for job in missing]):
-                finished.result()
-                done += 1
-                report(done, len(jobs))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    for _ in run_apart(make, missing, processes):
+        done += 1
+        report(done, len(jobs))
 
 
 def make(job: Job) -> None:
     """Compute and keep one result."""
     keep(job.path, job.facts, job.run())
-
-
-def _start_worker() -> None:
-    torch.set_num_threads(1)
-    # Ctrl-C reaches the whole group: a worker ends its part, which is then kept.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

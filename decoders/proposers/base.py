@@ -11,10 +11,15 @@ from decoders.state import BlockEnd, State
 
 
 class Draft(NamedTuple):
-    """A future state and its mass: the probability, as the proposer sees it, to be reached."""
+    """A future state and its mass: the probability, as the proposer sees it, to be reached.
+
+    ``path_mass`` is that of its likeliest order alone: what the floor ``gamma`` is compared with.
+    It stays 1 where the method knows no floor.
+    """
 
     state: State
     mass: float
+    path_mass: float = 1.0
 
 
 class Origin(NamedTuple):
@@ -47,6 +52,10 @@ class View:
 
 
 class Proposer(Protocol):
-    """Drafts for every view, each list without repeats, parents before their children."""
+    """Drafts for every view, each list without repeats, a parent before its child.
+
+    Lists are nested: the states of a smaller budget are the first ones of a larger budget, and
+    those of a floor ``gamma`` the first ones of no floor, since path masses never rise.
+    """
 
     def propose(self, views: Sequence[View]) -> list[list[Draft]]: ...

@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from decoders.draft_graph import DraftGraph, GraphFile, Node, load_graphs
 from decoders.proposers.base import Draft, View
 from decoders.rules import commit_rank
+from decoders.stale import Stale
 from decoders.state import State, fill
 
 BUNDLED_GRAPH = Path(__file__).parents[2] / "drafters" / "bundled" / "graph.json"
@@ -51,21 +54,21 @@ def instantiate(graph: DraftGraph, view: View) -> list[Draft]:
         for i in commit_rank(stale.rank_log_odds, options.cap)
         if view.root[int(stale.positions[i])] == view.end.mask_id
     ]
+    fill_of = cache(lambda rank, choice: _stale_fill(stale, rows[rank], choice))
     states: dict[Node, State] = {(): view.root}
     drafts: list[Draft] = []
-    for node, reached in zip(graph.nodes, graph.reached, strict=True):
+    for node, parents, reached in zip(graph.nodes, graph.parents, graph.reached, strict=True):
         if len(drafts) == view.budget:
             break
-        parents = (tuple(f for f in node if f != last) for last in node)
         if node[-1][0] >= len(rows) or not any(parent in states for parent in parents):
             continue
-        fills = [(rows[i], j) for i, j in node]
-        if not all(_can_be_drawn(view, row, choice) for row, choice in fills):
+        fills = [found for found in (fill_of(i, j) for i, j in node) if found]
+        if len(fills) < len(node):
             continue
-        if _mean_probability(view, fills) < options.prune:
+        total = sum(each.log_prob for each in fills)
+        if math.exp(total / len(fills)) < options.prune:
             continue
-        step = tuple((int(stale.positions[row]), int(stale.candidates[row, j])) for row, j in fills)
-        state = fill(view.root, step)
+        state = fill(view.root, tuple(each.commit for each in fills))
         if view.end.finished(state):
             continue
         states[node] = state
@@ -73,17 +76,19 @@ def instantiate(graph: DraftGraph, view: View) -> list[Draft]:
     return drafts
 
 
-def _can_be_drawn(view: View, row: int, choice: int) -> bool:
-    """Whether the candidate exists: small vocabularies have few, and filters leave some out."""
-    scores = view.stale.scores[row]
-    return choice < len(scores) and bool(np.isfinite(scores[choice]))
+class _Fill(NamedTuple):
+    commit: tuple[int, int]
+    log_prob: float
+    """Of the token in the raw stale distribution."""
 
 
-def _mean_probability(view: View, fills: Sequence[tuple[int, int]]) -> float:
-    """Geometric mean of the stale probabilities of ``(row, candidate)`` fills."""
-    stale = view.stale
-    total = 0.0
-    for row, choice in fills:
-        found = np.flatnonzero(stale.ids[row] == stale.candidates[row, choice])
-        total += float(stale.log_probs[row, found[0]]) if len(found) else -math.inf
-    return math.exp(total / len(fills))
+def _stale_fill(stale: Stale, row: int, choice: int) -> _Fill | None:
+    """A candidate of the stale distribution, if it can be drawn: small vocabularies have few, and
+    filters leave some out."""
+    scores = stale.scores[row]
+    if choice >= len(scores) or not np.isfinite(scores[choice]):
+        return None
+    token = int(stale.candidates[row, choice])
+    known = np.flatnonzero(stale.ids[row] == token)
+    log_prob = float(stale.log_probs[row, known[0]]) if len(known) else -math.inf
+    return _Fill((int(stale.positions[row]), token), log_prob)

@@ -2,20 +2,23 @@
 distribution, with the second candidate where the first is unsure (hedge)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from decoders.proposers.base import Draft, View
+from decoders.proposers.chain import chain
 from decoders.rules import cap_log_odds
 from decoders.stale import Stale
+from decoders.state import State
 from decoders.tree import Ask, Candidates, DraftTree, Scores, grow_trees
 from drafters.bundle import load_order_model
-from drafters.features import MAX_BLOCK, TOP_K, StaleTensors, static_features
-from drafters.order_model import OrderModel
+from drafters.features import MAX_BLOCK, TOP_K, StaleTensors
+from drafters.order_model import Encoded, OrderModel
+from drafters.survival import survival_log_probs
 
 
 class OrderProposer:
@@ -26,32 +29,83 @@ class OrderProposer:
 
     @torch.inference_mode()
     def propose(self, views: Sequence[View]) -> list[list[Draft]]:
-        stale = stack_stale(views)
-        embedded = self.model.embed_static(static_features(stale))
+        scale = self.model.config.survival_scale
+        keyed = [(view, token_candidates(view, scale)) for view in views]
+        keys = [tree_key(view, candidates) for view, candidates in keyed]
+        # Most hedges of a replay's settings come to the same candidates, and so to one tree.
+        distinct = dict(zip(keys, keyed, strict=True))
         trees = [
-            DraftTree(
-                view.root,
-                token_candidates(view, self.model.config.survival_scale),
-                view.budget,
-                view.options.gamma,
-                view.end.finished,
-            )
-            for view in views
+            DraftTree(view.root, candidates, view.budget, view.options.gamma, view.end.finished)
+            for view, candidates in distinct.values()
         ]
-        grow_trees(trees, lambda asks: self.score(views, asks, embedded, stale.was_masked_BL))
-        return [tree.drafts() for tree in trees]
+        asking = [view for view, _ in distinct.values()]
+        grow_trees(trees, Scorer(self.model, asking, self.scores_behind))
+        drafts = {key: tree.drafts() for key, tree in zip(distinct, trees, strict=True)}
+        return [drafts[key] for key in keys]
 
-    def score(
-        self, views: Sequence[View], asks: list[Ask], embedded: Tensor, was_masked: Tensor
-    ) -> list[list[Scores]]:
-        """``log q`` of every asked state, in one forward; asks index ``views``."""
-        owners = torch.tensor([index for index, states in asks for _ in states])
-        masked = torch.tensor(
-            [[t == views[i].end.mask_id for t in state] for i, states in asks for state in states]
-        )
-        log_q = self.model(embedded[owners], was_masked[owners], masked).double().numpy()
-        rows = iter(log_q)
-        return [[next(rows) for _ in states] for _, states in asks]
+    def scores_behind(self, stale: Stale) -> dict[State, Scores]:
+        """What is known of states behind a stale distribution when drafting begins: nothing."""
+        return {}
+
+
+class Scorer:
+    """Answers the trees' asks: ``log q`` of states behind ``views``, each state scored once.
+
+    Views of one stale distribution (settings of a replay) share its encoding and its scores.
+    """
+
+    def __init__(
+        self,
+        model: OrderModel,
+        views: Sequence[View],
+        scores_behind: Callable[[Stale], dict[State, Scores]],
+    ) -> None:
+        self.model = model
+        distinct = {id(view.stale): view for view in views}
+        self.views = list(distinct.values())
+        self.known = [scores_behind(view.stale) for view in self.views]
+        row_of = {key: row for row, key in enumerate(distinct)}
+        self.rows = [row_of[id(view.stale)] for view in views]
+
+    def __call__(self, asks: list[Ask]) -> list[list[Scores]]:
+        """One drafter forward for all that is not known yet; asks index the views."""
+        wanted: dict[int, list[State]] = {}
+        for index, states in asks:
+            row = self.rows[index]
+            new = [state for state in states if state not in self.known[row]]
+            if new:
+                wanted.setdefault(row, []).extend(new)
+        if wanted:
+            self._score(wanted)
+        return [[self.known[self.rows[index]][s] for s in states] for index, states in asks]
+
+    @cached_property
+    def _encoded(self) -> Encoded:
+        return self.model.encode(stack_stale(self.views))
+
+    def _score(self, wanted: dict[int, list[State]]) -> None:
+        if "_encoded" not in vars(self):
+            for row in wanted:
+                wanted[row] += foreseen(self.views[row])
+        rows = list(wanted)
+        asked = [list(dict.fromkeys(wanted[row])) for row in rows]
+        mask_id, length = self.views[0].end.mask_id, len(self.views[0].root)
+        masked = np.zeros((len(rows), max(map(len, asked)), length), dtype=bool)
+        for place, states in zip(masked, asked, strict=True):
+            place[: len(states)] = np.array(states) == mask_id
+        whole = rows == list(range(len(self.views)))
+        behind = self._encoded if whole else self._encoded.of(torch.tensor(rows))
+        log_q = self.model(behind, torch.from_numpy(masked)).double().numpy()
+        for row, states, scores in zip(rows, asked, log_q, strict=True):
+            self.known[row].update(zip(states, scores, strict=False))
+
+
+def foreseen(view: View) -> list[State]:
+    """States that the tree will surely ask about: the run of the positions above the cap, whose
+    order is known. Scored with the first ask, they save it one ask a level."""
+    sure = view.stale.rank_log_odds >= cap_log_odds(view.options.cap)
+    run = sum(view.root[int(p)] == view.end.mask_id for p in view.stale.positions[sure])
+    return [draft.state for draft in chain(view)[:run]]
 
 
 def open_order_proposer(folder: Path, block_size: int) -> OrderProposer:
@@ -62,6 +116,13 @@ def open_order_proposer(folder: Path, block_size: int) -> OrderProposer:
             f"size is {block_size}"
         )
     return OrderProposer(load_order_model(folder))
+
+
+def tree_key(view: View, candidates: Candidates) -> Hashable:
+    """What decides a view's tree."""
+    masked = np.array(view.root) == view.end.mask_id
+    fills = candidates.log_probs[masked].tobytes()
+    return id(view.stale), view.root, view.budget, view.options.gamma, view.end, fills
 
 
 def stack_stale(views: Sequence[View]) -> StaleTensors:
@@ -100,7 +161,7 @@ def token_candidates(view: View, survival_scale: float) -> Candidates:
     if options.temperature == 0 or not options.coupled:
         first, second = stale.scores[:, 0], stale.scores[:, 1]
     else:
-        first, second = _survival(stale, survival_scale)
+        first, second = survival_log_probs(stale.scores[:, 0] - stale.scores[:, 1], survival_scale)
     length = len(view.root)
     tokens = np.zeros((length, 2), dtype=np.int64)
     log_probs = np.full((length, 2), -math.inf)
@@ -108,9 +169,3 @@ def token_candidates(view: View, survival_scale: float) -> Candidates:
     log_probs[stale.positions, 0] = first
     log_probs[stale.positions, 1] = np.where(np.exp(first) < hedge, second, -math.inf)
     return Candidates(tokens, log_probs)
-
-
-def _survival(stale: Stale, scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities that the first, or else the second, perturbed candidate is drawn."""
-    margin = (stale.scores[:, 0] - stale.scores[:, 1]).astype(np.float64) * scale
-    return -np.logaddexp(0, -margin), -np.logaddexp(0, margin)

@@ -15,7 +15,7 @@ from decoders.proposers.registry import open_proposers
 from decoders.request import Request
 from drafters.bundle import save_order_model
 from drafters.config import DrafterConfig
-from drafters.order_model import OrderModel, OrderModelConfig
+from drafters.order_model import OrderModelConfig, build_order_model
 from models.target import Target
 
 pytestmark = pytest.mark.ray
@@ -40,7 +40,7 @@ def test_remote_drafts_equal_local_ones(
     ray_cluster: Resources, tiny_target: Target, tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    save_order_model(OrderModel(OrderModelConfig()), tmp_path)
+    save_order_model(build_order_model(OrderModelConfig()), tmp_path)
     arguments = (tmp_path, tiny_target.spec, DrafterConfig(path=str(tmp_path)), METHODS)
     here, there = open_proposers(*arguments), open_remote_proposers(*arguments)
     assert there.keys() == here.keys() == METHODS | {"wtree"}, "training-free ones are always there"

@@ -12,7 +12,7 @@ from decoders.options import DecodeOptions
 from decoders.trace_store import TraceManifest, TraceStore
 from drafters.bundle import save_order_model
 from drafters.config import DrafterConfig
-from drafters.order_model import OrderModel, OrderModelConfig
+from drafters.order_model import OrderModelConfig, build_order_model
 from models.config import TargetConfig
 from tasks.files import read_prompts
 
@@ -106,7 +106,7 @@ def test_recording_refuses_a_method_that_drafts(
 def test_a_group_of_two_ranks_with_a_drafter_actor_gives_the_same_rows(
     tiny_folder: Path, prompts: Path, tmp_path: Path, ray_cluster: object
 ) -> None:
-    save_order_model(OrderModel(OrderModelConfig()), tmp_path / "order")
+    save_order_model(build_order_model(OrderModelConfig()), tmp_path / "order")
     drafter = DrafterConfig(path=str(tmp_path / "order"))
     apart = drafter.model_copy(update={"placement": "actor"})
     alone = TargetConfig(path=str(tiny_folder), dtype="float64")

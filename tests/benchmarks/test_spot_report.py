@@ -15,7 +15,7 @@ from benchmarks.spot.stages import Report, record, replay
 from cluster.configuration import validate
 from cluster.tracking import Tracking
 from drafters.bundle import save_order_model
-from drafters.order_model import OrderModel, OrderModelConfig
+from drafters.order_model import OrderModelConfig, build_order_model
 from tests.text_target import save_text_target
 
 SMALL = {
@@ -34,7 +34,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Checked:
     folder = save_text_target(tmp_path_factory.mktemp("spot-target") / "tiny")
     torch.manual_seed(0)
     sizes = OrderModelConfig(width=16, layers=1, heads=2, feed_forward=16)
-    save_order_model(OrderModel(sizes), folder / "order")
+    save_order_model(build_order_model(sizes), folder / "order")
     values = SMALL | {"target": {"path": str(folder), "dtype": "float64"}}
     return check(validate(SpotConfig, values))
 

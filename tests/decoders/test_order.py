@@ -1,6 +1,7 @@
 """The order proposer: its drafts are the best-first tree of what the order model says."""
 
 import math
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -21,10 +22,16 @@ from decoders.sequence import Sequence
 from decoders.stale import Stale
 from decoders.state import State, fill, masked_positions
 from drafters.bundle import BUNDLED_ORDER, find_order_model, load_order_model, save_order_model
-from drafters.features import TOP_K, static_features
+from drafters.features import TOP_K
 from models.target import Target
 from tests.conftest import tiny_model, tiny_spec
-from tests.reference.running import prompt_of, run, run_one, tiny_order_model
+from tests.reference.running import (
+    ORDER_FORMS,
+    prompt_of,
+    run,
+    run_one,
+    tiny_order_model,
+)
 from tests.reference.tree import best_first, fills
 
 MASK = 3
@@ -62,9 +69,8 @@ def views_of(temperature: float = 0.0, **values: object) -> list[View]:
 def factors_of(view: View, proposer: OrderProposer, state: State) -> dict[tuple[int, int], float]:
     """The children of a state by the definition: log q(position) + log p(token)."""
     stale = stack_stale([view])
-    embedded = proposer.model.embed_static(static_features(stale))
-    masked = torch.tensor([[token == MASK for token in state]])
-    log_q = proposer.model(embedded, stale.was_masked_BL, masked)[0].tolist()
+    masked = torch.tensor([[[token == MASK for token in state]]])
+    log_q = proposer.model(proposer.model.encode(stale), masked)[0, 0].tolist()
     found = {}
     for row, position in enumerate(view.stale.positions.tolist()):
         if state[position] != MASK:
@@ -81,10 +87,13 @@ def factors_of(view: View, proposer: OrderProposer, state: State) -> dict[tuple[
     return found
 
 
+@pytest.mark.parametrize("form", ORDER_FORMS)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("hedge", [0.0, 0.6, 1.0])
-def test_drafts_are_the_best_first_tree(temperature: float, hedge: float) -> None:
-    proposer = OrderProposer(tiny_order_model())
+def test_drafts_are_the_best_first_tree(
+    temperature: float, hedge: float, form: Literal["root", "states"]
+) -> None:
+    proposer = OrderProposer(tiny_order_model(encodes=form))
     views = views_of(temperature, hedge=hedge)[::3]
     for view, drafts in zip(views, proposer.propose(views), strict=True):
         expected = best_first(
@@ -93,13 +102,17 @@ def test_drafts_are_the_best_first_tree(temperature: float, hedge: float) -> Non
         assert {draft.state for draft in drafts} == set(expected)
 
 
-def test_drafts_are_unfinished_descendants_parents_first() -> None:
+def test_drafts_are_unfinished_descendants_behind_a_parent() -> None:
     for view, drafts in zip(
         views := views_of(hedge=1.0), OrderProposer(tiny_order_model(1)).propose(views), strict=True
     ):
-        depths = [fills(draft.state, view.root) for draft in drafts]
-        assert depths == sorted(depths)
+        seen = [view.root]
         for draft in drafts:
+            depth = fills(draft.state, view.root)
+            assert any(
+                fills(draft.state, s) == 1 and fills(s, view.root) == depth - 1 for s in seen
+            )
+            seen.append(draft.state)
             assert not view.end.finished(draft.state)
             assert all(
                 now == then or then == MASK
@@ -130,6 +143,18 @@ def test_views_together_get_the_drafts_that_each_gets_alone() -> None:
     proposer = OrderProposer(tiny_order_model())
     views = views_of(1.0)
     assert same(proposer.propose(views), [proposer.propose([view])[0] for view in views])
+
+
+def test_settings_asked_together_get_the_drafts_that_each_gets_alone() -> None:
+    """They share encodings, scores and, where the hedge changes no candidate, whole trees."""
+    proposer = OrderProposer(tiny_order_model())
+    views = views_of()
+    asked = [
+        View(v.root, v.stale, v.options.model_copy(update=own), v.end, ORIGIN)
+        for own in ({"hedge": 0.3}, {"hedge": 1.0}, {"budget": 3}, {"gamma": 0.1}, {"hedge": 0.31})
+        for v in views
+    ]
+    assert same(proposer.propose(asked), [proposer.propose([view])[0] for view in asked])
 
 
 def test_a_remembering_proposer_gives_equal_drafts_for_every_setting() -> None:

@@ -125,6 +125,11 @@ def test_what_was_stored_comes_back(values: dict[str, object], tmp_path: Path) -
         assert_equal(one, other)
     assert [t.request.id for t in again.load(limit=4)] == [t.request.id for t in traces[:4]]
     assert list(again.load(limit=0)) == []
+    assert [r for part in again.parts() for r in again.requests(part)] == [
+        trace.request for trace in traces
+    ]
+    for one, other in zip(traces[4:6], again.load_part(again.parts()[1], slice(1, 3)), strict=True):
+        assert_equal(one, other)
 
 
 def test_a_part_that_was_not_finished_does_not_count(tmp_path: Path) -> None:

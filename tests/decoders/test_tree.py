@@ -163,11 +163,49 @@ def test_a_mass_is_the_sum_over_its_paths_through_kept_nodes(problem: Problem, b
         assert draft.mass <= 1 + 1e-12
 
 
+EVERY = st.one_of(problems(), problems(step=0.25), problems(step=8.0))
+"""Without ties, with many, and with hardly anything else."""
+
+
 @EXACT
-@given(st.one_of(problems(), problems(step=0.25)), st.integers(0, 20))
-def test_a_larger_budget_keeps_all_of_a_smaller_ones_nodes(problem: Problem, budget: int) -> None:
-    smaller = {draft.state for draft in problem.drafts(budget)}
-    assert smaller <= {draft.state for draft in problem.drafts(budget + 1)}
+@given(EVERY, st.integers(0, 20), st.sampled_from([1, 2, 9]))
+def test_a_smaller_budgets_list_is_the_beginning_of_a_larger_ones(
+    problem: Problem, budget: int, more: int
+) -> None:
+    larger = problem.drafts(budget + more)
+    assert cuts(problem.drafts(budget)) == cuts(larger)[:budget]
+
+
+@EXACT
+@given(EVERY, st.integers(0, 20), st.data())
+def test_a_floor_cuts_the_list_where_path_masses_fall_below_it(
+    problem: Problem, budget: int, data: st.DataObject
+) -> None:
+    """Also at a floor that is a path mass itself, to the last bit."""
+    free = cuts(problem.drafts(budget))
+    masses = [mass for _, mass in free if 0 < mass < 1]
+    floor = data.draw(st.sampled_from([0.01, 0.1, 0.3, *masses]))
+    assert cuts(problem.drafts(budget, floor)) == [cut for cut in free if cut[1] >= floor]
+
+
+@EXACT
+@given(EVERY, st.integers(0, 24))
+def test_path_masses_are_those_of_the_best_paths_and_never_rise(
+    problem: Problem, budget: int
+) -> None:
+    if not problem.end.finished(problem.root):
+        drafts = problem.drafts(budget)
+        expected = problem.best_first(budget).values()
+        found = [draft.path_mass for draft in drafts]
+        assert found == sorted(found, reverse=True)
+        masses = sorted(map(math.exp, expected), reverse=True)
+        assert found == pytest.approx(masses, rel=2e-4, abs=1e-12)
+        assert all(draft.mass >= draft.path_mass * 0.999 for draft in drafts)
+
+
+def cuts(drafts: list[Draft]) -> list[tuple[State, float]]:
+    """What does not depend on how many drafts there are."""
+    return [(draft.state, draft.path_mass) for draft in drafts]
 
 
 @EXACT

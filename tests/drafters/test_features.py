@@ -12,6 +12,7 @@ from drafters.features import (
     NUM_STATIC,
     TOP_K,
     StaleTensors,
+    gap_to_best,
     path_features,
     static_features,
 )
@@ -99,12 +100,27 @@ def test_the_rank_column_is_the_commit_order(capped: bool) -> None:
 def test_a_path_is_a_set_of_fills() -> None:
     was = torch.tensor([[True, True, False, True, True, False]])
     for order in itertools.permutations([0, 3, 4]):
-        now = was.clone()
+        now = was[:, None].clone()
         for position in order:
-            now[0, position] = False
-        found = path_features(was, now)
+            now[0, 0, position] = False
+        capped = torch.tensor([[1.0, 3.0, 9.0, 2.0, 5.0, 9.0]])
+        found = path_features(capped, was, now)[0]
         assert found.shape == (1, L, NUM_PATH)
         assert found[0, :, 0].tolist() == [1, 0, 0, 1, 1, 0], "filled since the stale state"
         assert found[0, :, 1].tolist() == [0, 1, 0, 0, 0, 0], "still masked"
         assert found[0, 0, 2] == pytest.approx(3 / L)
-        assert found[0, 0, 3] == pytest.approx(1 / L)
+        assert found[0, 0, 3] == pytest.approx(1 / 4)
+        assert found[0, 0, 4] == pytest.approx(1 / L)
+
+
+@pytest.mark.parametrize("cap", [math.inf, 4.0, -math.inf])
+def test_the_gap_is_measured_to_the_most_confident_position_that_is_left(cap: float) -> None:
+    odds = torch.tensor([[1.0, 3.0, 9.0, 2.5, -20.0, math.inf]])
+    masked = torch.tensor([[True, True, True, True, True, False]])
+    found = gap_to_best(odds.clamp(max=cap), masked)[0]
+    for i in range(L):
+        best = max(min(float(odds[0, j]), cap, 1e4) for j in range(5)) if cap > -1e4 else 0.0
+        mine = min(float(odds[0, i]), cap) if cap > -1e4 else 0.0
+        expected = max(mine - best, -10.0) if masked[0, i] else 0.0
+        assert float(found[i]) == pytest.approx(expected), i
+    assert not gap_to_best(odds, torch.zeros_like(masked)).any()

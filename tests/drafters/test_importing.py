@@ -8,27 +8,31 @@ import torch
 
 from drafters.bundle import load_order_model
 from drafters.importing import import_order_model
-from drafters.order_model import OrderModel, OrderModelConfig
+from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
 
-SMALL = OrderModelConfig(width=32, heads=8, layers=2, feed_forward=48)
+SMALL = OrderModelConfig(encodes="states", width=32, heads=8, layers=2, feed_forward=48)
+OURS = SMALL.model_copy(update={"encodes": "root", "head_width": 24})
 
 
 @pytest.fixture
 def model() -> OrderModel:
     torch.manual_seed(1)
-    return OrderModel(SMALL)
+    return build_order_model(SMALL)
 
 
+@pytest.mark.parametrize("config", [SMALL, OURS], ids=["paper", "ours"])
 @pytest.mark.parametrize("prefix", ["", "module.", "model.module."])
 @pytest.mark.parametrize("nested", [None, "state_dict", "model"])
 def test_a_fitting_state_dict_becomes_a_drafter_folder(
-    model: OrderModel, tmp_path: Path, prefix: str, nested: str | None
+    config: OrderModelConfig, tmp_path: Path, prefix: str, nested: str | None
 ) -> None:
+    torch.manual_seed(1)
+    model = build_order_model(config)
     tensors = {prefix + name: tensor for name, tensor in model.state_dict().items()}
     torch.save({nested: tensors, "step": 3} if nested else tensors, tmp_path / "order.pt")
     import_order_model(tmp_path / "order.pt", tmp_path / "out")
     loaded = load_order_model(tmp_path / "out")
-    assert loaded.config == SMALL
+    assert loaded.config == config
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, loaded.state_dict()[name]), name
 

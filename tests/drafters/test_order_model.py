@@ -1,94 +1,142 @@
 """The order model: a distribution over what is masked, small enough, and blind to the text."""
 
 import json
+import math
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
 
 from drafters.bundle import load_order_model, save_order_model
-from drafters.features import MAX_BLOCK, NUM_STATIC
-from drafters.order_model import OrderModel, OrderModelConfig
-from tests.reference.running import tiny_order_model
+from drafters.features import MAX_BLOCK, TOP_K, StaleTensors
+from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
+from tests.reference.running import ORDER_FORMS, tiny_order_model
 
 L = 8
-WAS = torch.tensor([[True] * L, [True] * 5 + [False] * 3])
-NOW = torch.tensor([[i % 2 == 0 for i in range(L)], [False, True, True] + [False] * 5])
+WAS = [[True] * L, [True] * 5 + [False] * 3]
+MASKED = torch.tensor(
+    [
+        [[i % 2 == 0 for i in range(L)], [i > 2 for i in range(L)]],
+        [[False, True, True] + [False] * 5, [True] * 4 + [False] * 4],
+    ]
+)
+Form = Literal["root", "states"]
+forms = pytest.mark.parametrize("form", ORDER_FORMS)
 
 
-def static(batch: int = 2, length: int = L, seed: int = 0) -> torch.Tensor:
-    return torch.randn(batch, length, NUM_STATIC, generator=torch.Generator().manual_seed(seed))
+def stale_of(was: list[list[bool]], seed: int = 0) -> StaleTensors:
+    """Random distributions where positions were masked."""
+    masked = torch.tensor(was)
+    generator = torch.Generator().manual_seed(seed)
+    log_probs = torch.log_softmax(torch.randn(*masked.shape, 40, generator=generator), dim=-1)
+    top = log_probs.sort(dim=-1, descending=True).values[..., :TOP_K]
+    odds = (top[..., 0] - torch.log1p(-top[..., 0].exp())) * masked
+    return StaleTensors(
+        log_probs_BLK=top * masked[..., None],
+        entropy_BL=torch.rand(masked.shape, generator=generator) * masked,
+        log_odds_BL=odds,
+        rank_log_odds_BL=odds,
+        was_masked_BL=masked,
+        prompt_tail_BL=torch.zeros_like(masked),
+        cap_log_odds_B=torch.full((len(was),), math.inf),
+    )
 
 
-def test_it_has_the_papers_size() -> None:
-    assert OrderModel(OrderModelConfig()).num_parameters == pytest.approx(620_000, rel=0.03)
+def log_q(model: OrderModel, masked: torch.Tensor = MASKED) -> torch.Tensor:
+    return model(model.encode(stale_of(WAS)), masked)
 
 
-def test_its_output_is_a_distribution_over_the_masked_positions() -> None:
-    model = tiny_order_model()
-    log_q = model(model.embed_static(static()), WAS, NOW)
-    assert log_q.shape == NOW.shape
-    assert torch.equal(log_q.isfinite(), NOW)
-    torch.testing.assert_close(log_q.exp().sum(-1), torch.ones(2))
+@forms
+def test_it_has_the_papers_size(form: Form) -> None:
+    model = build_order_model(OrderModelConfig(encodes=form))
+    assert model.num_parameters == pytest.approx(620_000, rel=0.03)
 
 
-def test_one_masked_position_is_certain() -> None:
-    model = tiny_order_model()
-    now = torch.tensor([[i == 5 for i in range(L)]])
-    assert float(model(model.embed_static(static(1)), WAS[:1], now)[0, 5].exp()) == 1.0
+@forms
+def test_its_output_is_a_distribution_over_the_masked_positions(form: Form) -> None:
+    found = log_q(tiny_order_model(encodes=form))
+    assert found.shape == MASKED.shape
+    assert torch.equal(found.isfinite(), MASKED)
+    torch.testing.assert_close(found.exp().sum(-1), torch.ones(2, 2))
 
 
-def test_equal_states_look_equal_whatever_stood_beside_them() -> None:
-    model = tiny_order_model()
-    embedded = model.embed_static(static())
-    together = model(embedded, WAS, NOW)
+@forms
+def test_one_masked_position_is_certain(form: Form) -> None:
+    model = tiny_order_model(encodes=form)
+    masked = torch.tensor([[[i == 5 for i in range(L)]]])
+    assert float(model(model.encode(stale_of(WAS[:1])), masked)[0, 0, 5].exp()) == 1.0
+
+
+@forms
+def test_a_state_looks_the_same_whatever_is_asked_beside_it(form: Form) -> None:
+    model = tiny_order_model(encodes=form)
+    encoded = model.encode(stale_of(WAS))
+    together = model(encoded, MASKED)
     for row in range(2):
-        alone = model(embedded[row : row + 1], WAS[row : row + 1], NOW[row : row + 1])
-        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-5)
+        own = encoded.of(torch.tensor([row]))
+        for state in range(2):
+            alone = model(own, MASKED[row, state][None, None])
+            torch.testing.assert_close(alone[0, 0], together[row, state], rtol=0, atol=1e-5)
 
 
-def test_what_was_filled_changes_the_prediction() -> None:
-    model = tiny_order_model()
-    embedded = model.embed_static(static(1)).expand(2, -1, -1)
-    now = torch.tensor([[False] + [True] * 7, [True] * 7 + [False]])
-    one, other = model(embedded, WAS[:1].expand(2, -1), now)
-    assert (one - other)[1:7].abs().max() > 1e-4
+@forms
+def test_what_was_filled_changes_the_prediction(form: Form) -> None:
+    model = tiny_order_model(encodes=form)
+    masked = torch.tensor([[[False] + [True] * 7, [True] * 7 + [False]]])
+    one, other = model(model.encode(stale_of(WAS[:1])), masked)[0]
+    between = (one - other)[1:7]
+    assert (between - between.mean()).abs().max() > 1e-4
+
+
+@forms
+def test_an_untrained_model_leans_on_the_stale_order(form: Form) -> None:
+    """With the network's own opinion silenced, what is left is the order of confidence."""
+    model = tiny_order_model(encodes=form)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.startswith("head."):
+                parameter.zero_()
+    stale = stale_of(WAS)
+    capped = stale.rank_log_odds_BL[:, None].expand_as(MASKED).masked_fill(~MASKED, -math.inf)
+    assert torch.equal(model(model.encode(stale), MASKED).argmax(-1), capped.argmax(-1))
 
 
 def test_the_temperature_flattens_the_distribution() -> None:
     sharp = tiny_order_model()
-    flat = OrderModel(sharp.config.model_copy(update={"temperature": 4.0})).eval()
+    flat = build_order_model(sharp.config.model_copy(update={"temperature": 4.0})).eval()
     flat.load_state_dict(sharp.state_dict())
-    q, p = (m(m.embed_static(static()), WAS, NOW).exp()[NOW] for m in (sharp, flat))
+    q, p = (log_q(model).exp()[MASKED] for model in (sharp, flat))
     assert p.max() < q.max()
     assert p.min() > q.min()
 
 
+@forms
 @pytest.mark.parametrize("length", [1, 4, 16, MAX_BLOCK])
-def test_it_runs_on_any_block_up_to_its_own(length: int) -> None:
-    model = tiny_order_model()
-    masked = torch.ones(1, length, dtype=torch.bool)
-    log_q = model(model.embed_static(static(1, length)), masked, masked)
-    torch.testing.assert_close(log_q.exp().sum(-1), torch.ones(1))
+def test_it_runs_on_any_block_up_to_its_own(form: Form, length: int) -> None:
+    model = tiny_order_model(encodes=form)
+    masked = torch.ones(1, 1, length, dtype=torch.bool)
+    found = model(model.encode(stale_of([[True] * length])), masked)
+    torch.testing.assert_close(found.exp().sum(-1), torch.ones(1, 1))
 
 
-def test_training_and_evaluation_mode_agree() -> None:
+@forms
+def test_training_and_evaluation_mode_agree(form: Form) -> None:
     """Nothing is dropped; the fused evaluation kernel computes what was trained."""
-    model = tiny_order_model()
-    embedded = model.embed_static(static())
+    model = tiny_order_model(encodes=form)
     with torch.inference_mode():
-        fast = model(embedded, WAS, NOW)
-    slow = model.train()(embedded, WAS, NOW)
-    torch.testing.assert_close(fast, slow, rtol=0, atol=1e-5)
+        fast = log_q(model)
+    torch.testing.assert_close(fast, log_q(model.train()), rtol=0, atol=1e-5)
 
 
-def test_what_was_saved_comes_back(tmp_path: Path) -> None:
-    model = OrderModel(
-        OrderModelConfig(width=32, heads=4, layers=2, feed_forward=64, temperature=1.5)
-    )
+@forms
+def test_what_was_saved_comes_back(form: Form, tmp_path: Path) -> None:
+    sizes = {"width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "temperature": 1.5}
+    model = build_order_model(OrderModelConfig(encodes=form, **sizes))
     save_order_model(model, tmp_path)
     loaded = load_order_model(tmp_path)
     assert loaded.config == model.config
+    assert type(loaded) is type(model)
     assert not loaded.training
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, loaded.state_dict()[name]), name
@@ -96,7 +144,7 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
 
 def test_weights_of_another_size_are_refused_by_name(tmp_path: Path) -> None:
     small = OrderModelConfig(width=32, heads=4, layers=1, feed_forward=64)
-    save_order_model(OrderModel(small.model_copy(update={"layers": 2})), tmp_path)
+    save_order_model(build_order_model(small.model_copy(update={"layers": 2})), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text()) | small.model_dump()
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"model\.safetensors: .*Unexpected key.*\.1\."):

@@ -1,11 +1,13 @@
 """The order model learns a trajectory's order, and its confidence can be made a probability."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from drafters.order_data import OrderData, batch_of, draw_batch
-from drafters.order_model import OrderModel, OrderModelConfig
+from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
 from drafters.order_training import (
     OrderTrainingConfig,
     accuracy_by_depth,
@@ -13,9 +15,10 @@ from drafters.order_training import (
     in_chunks,
     train_order_model,
 )
+from tests.reference.running import ORDER_FORMS
 
 BLOCK, TOP = 6, 32
-SMALL = OrderModelConfig(width=32, layers=1, heads=4, feed_forward=64)
+SMALL = OrderModelConfig(width=32, layers=1, heads=4, feed_forward=64, head_width=32)
 
 
 def trajectories(count: int, seed: int) -> OrderData:
@@ -51,12 +54,17 @@ def trajectories(count: int, seed: int) -> OrderData:
     )
 
 
-@pytest.fixture(scope="module")
-def trained() -> OrderModel:
+@pytest.fixture(scope="module", params=ORDER_FORMS)
+def trained(request: pytest.FixtureRequest) -> OrderModel:
     torch.manual_seed(0)
-    model = OrderModel(SMALL)
+    model = build_order_model(SMALL.model_copy(update={"encodes": request.param}))
     config = OrderTrainingConfig(
-        steps=120, batch_size=64, max_depth=4, learning_rate=3e-3, warmup=10, log_every=60
+        steps=120,
+        batch_size=64,
+        max_depth=4,
+        prefixes=4 if request.param == "root" else 1,
+        warmup=10,
+        log_every=60,
     )
     train_order_model(model, trajectories(60, seed=1), config, lambda row: None)
     return model
@@ -73,19 +81,32 @@ def test_the_fitted_temperature_is_the_one_that_the_truth_was_drawn_with(
     trained: OrderModel,
 ) -> None:
     data = trajectories(200, seed=3)
-    batch = draw_batch(data, 3000, 4, np.random.default_rng(0))
+    batch = draw_batch(data, 4000, 4, 3, np.random.default_rng(0))
     logits = in_chunks(trained, batch)
     for wanted in (0.7, 1.0, 1.6):
         drawn = torch.distributions.Categorical(logits=logits / wanted)
         torch.manual_seed(4)
-        truth = type(batch)(batch.stale, batch.masked_now_BL, drawn.sample(), batch.depth_B)
+        truth = replace(batch, next_BN=drawn.sample())
         assert fit_temperature(trained, truth) == pytest.approx(wanted, rel=0.1)
 
 
 def test_a_batch_holds_true_prefixes() -> None:
     """Depth d: exactly the first d commits behind the stale state are filled."""
     data = trajectories(3, seed=5)
-    batch = batch_of(data, np.array([0, 1, BLOCK + 2]), np.array([2, 3, 1]))
-    assert (batch.stale.was_masked_BL.sum(1) - batch.masked_now_BL.sum(1)).tolist() == [2, 3, 1]
-    assert batch.next_B.tolist() == data.committed_S[[2, 4, BLOCK + 3]].tolist()
-    assert batch.masked_now_BL[torch.arange(3), batch.next_B].all()
+    depths = np.array([[2, 5], [3, 1], [1, 4]])
+    batch = batch_of(data, np.array([0, 1, BLOCK + 2]), depths)
+    filled = batch.stale.was_masked_BL.sum(1)[:, None] - batch.masked_BNL.sum(2)
+    assert batch.valid_BN.tolist() == [[True, True], [True, True], [True, False]]
+    assert filled[batch.valid_BN].tolist() == [2, 5, 3, 1, 1]
+    next_states = [2, 5, 4, 2, BLOCK + 3]
+    assert batch.next_BN[batch.valid_BN].tolist() == data.committed_S[next_states].tolist()
+    assert batch.masked_BNL.gather(2, batch.next_BN[..., None])[batch.valid_BN].all()
+
+
+def test_every_depth_is_drawn_once_or_some_at_random() -> None:
+    data = trajectories(50, seed=6)
+    every = draw_batch(data, 40, 4, 4, np.random.default_rng(1))
+    assert every.depth_BN.tolist() == [[1, 2, 3, 4]] * 40
+    some = draw_batch(data, 400, 4, 2, np.random.default_rng(1))
+    assert some.valid_BN.all()
+    assert set(some.depth_BN.flatten().tolist()) == {1, 2, 3, 4}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
+from typing import Literal
 
 import torch
 
@@ -17,7 +18,7 @@ from decoders.proposers.order import OrderProposer
 from decoders.proposers.wtree import WideTreeProposer
 from decoders.request import Request, Result
 from decoders.trace import TraceRecorder
-from drafters.order_model import OrderModel, OrderModelConfig
+from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
 from models.target import Target
 from models.transformer import Transformer
 
@@ -31,12 +32,18 @@ def prompt_of(length: int, salt: int = 0, vocab_size: int = 24) -> tuple[int, ..
     return tuple(FIRST_TEXT_ID + (i * i * 7 + i * 3 + salt * 5 + 1) % text for i in range(length))
 
 
-def tiny_order_model(seed: int = 0) -> OrderModel:
+ORDER_FORMS: tuple[Literal["root", "states"], ...] = ("root", "states")
+
+
+def tiny_order_model(seed: int = 0, encodes: Literal["root", "states"] = "root") -> OrderModel:
     """Random weights, wide enough spread that trees differ from chains."""
     torch.manual_seed(seed)
-    model = OrderModel(OrderModelConfig(width=16, layers=1, heads=2, feed_forward=32))
+    sizes = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 32, "head_width": 8}
+    model = build_order_model(OrderModelConfig(encodes=encodes, **sizes))
     with torch.no_grad():
-        model.head.weight.mul_(4)
+        for name, parameter in model.named_parameters():
+            if name in ("head.weight", "distance"):
+                parameter.copy_(2 * torch.randn(parameter.shape))
     return model.requires_grad_(False).eval()
 
 

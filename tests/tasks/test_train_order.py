@@ -19,6 +19,7 @@ def config(folder: Path, steps: int) -> TrainOrderConfig:
             "target": {"path": str(folder / "target")},
             "recordings": [
                 {"name": "train", "split": "train", "count": 4} | recording,
+                {"name": "warm", "split": "train", "count": 2, "temperature": 1.0} | recording,
                 {"name": "heldout", "split": "heldout", "count": 2} | recording,
             ],
             "model": {"width": 16, "layers": 1, "heads": 2, "feed_forward": 32},
@@ -47,6 +48,8 @@ def test_a_drafter_comes_out_with_a_card_of_held_out_accuracy(folder: Path) -> N
         assert 0 <= found["stale_order"] <= 1
     [told] = [row["temperature"] for row in rows if "temperature" in row]
     assert model.config.temperature == told
+    [told] = [row["survival_scale"] for row in rows if "survival_scale" in row]
+    assert model.config.survival_scale == told != 1.0
     assert not (out / PROGRESS).exists()
 
 
@@ -55,6 +58,7 @@ def test_a_drafter_comes_out_with_a_card_of_held_out_accuracy(folder: Path) -> N
     [
         ({"recordings": [{"name": "a", "count": 1, "seed": 1, "tasks": ["words"]}]}, "at least 2"),
         ({"recordings": [{"name": "a", "count": 2, "seed": 1}] * 2}, "each be there once"),
+        ({"recordings": [{"name": "a", "count": 2, "seed": 1, "temperature": 1}]}, "temperature 0"),
     ],
 )
 def test_recordings_that_cannot_be_learnt_from_are_refused_before_anything_is_recorded(

@@ -14,7 +14,7 @@ from decoders.prompts import PromptRow
 from decoders.trace import Trace
 from drafters.bundle import save_order_model
 from drafters.config import DrafterConfig
-from drafters.order_model import OrderModel, OrderModelConfig
+from drafters.order_model import OrderModelConfig, build_order_model
 from models.config import TargetConfig
 from tests.text_target import save_text_target
 from tune.config import LiveConfig, Range, ReplayConfig, SpaceConfig, SweepConfig, TasksConfig
@@ -44,7 +44,7 @@ def sweep_target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = save_text_target(tmp_path_factory.mktemp("sweep-target") / "tiny")
     torch.manual_seed(0)
     sizes = OrderModelConfig(width=16, layers=1, heads=2, feed_forward=16)
-    save_order_model(OrderModel(sizes), folder / "order")
+    save_order_model(build_order_model(sizes), folder / "order")
     return folder
 
 
