@@ -45,6 +45,21 @@ class Judged:
             self.sequence.request.options,
         )
 
+    def alone(self, copy: int) -> "Judged":
+        """The rows of copy ``copy`` apart from the forward's, whose logits can then be freed."""
+        rows = slice(self.bounds[copy], self.bounds[copy + 1])
+        logits = self.logits_RV[rows].clone()
+        same = self.scores_RV is self.logits_RV
+        return Judged(
+            sequence=self.sequence,
+            bounds=(0, rows.stop - rows.start),
+            positions=self.positions[rows],
+            tokens=self.tokens[rows],
+            rank_log_odds=self.rank_log_odds[rows],
+            logits_RV=logits,
+            scores_RV=logits if same else self.scores_RV[rows].clone(),
+        )
+
     def stale(self, copy: int) -> Stale:
         """The distribution of copy ``copy``, to draft from in the next round."""
         rows = slice(self.bounds[copy], self.bounds[copy + 1])

@@ -5,6 +5,7 @@ and drafts, walk, commit. Requests join and leave between rounds; none depends o
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import count, islice
 from time import perf_counter
 from typing import Protocol
@@ -102,8 +103,8 @@ class Decoder:
         sequence.prefilled = True
 
     def _round(self, sequences: list[Sequence]) -> list[Sequence]:
-        views = self._views(sequences)
-        drafts = self._propose(sequences, views)
+        views, proposed = self._propose(sequences, self._drafting(sequences))
+        drafts = self._allot(sequences, views, proposed)
         parts = [
             sequence.copies([draft.state for draft in found])
             for sequence, found in zip(sequences, drafts, strict=True)
@@ -127,52 +128,53 @@ class Decoder:
             self.auto.forwarded(seconds, len(batch.slots), prefix, any(drafts))
         return done
 
-    def _views(self, sequences: list[Sequence]) -> list[View | None]:
-        """The view of every sequence that drafts in this round."""
-        drafting = [
+    def _drafting(self, sequences: list[Sequence]) -> list[bool]:
+        """Which sequences draft in this round."""
+        able = [
             sequence.request.options.drafts
             and sequence.stale is not None
             and sequence.request.options.method in self.proposers
             for sequence in sequences
         ]
-        asking = [s for s, drafts in zip(sequences, drafting, strict=True) if drafts]
-        admitted = self.auto.admitted(s.request.options for s in asking if is_auto(s))
-        views: list[View | None] = []
-        for sequence, drafts in zip(sequences, drafting, strict=True):
-            if not drafts:
-                views.append(None)
-            elif not is_auto(sequence):
-                views.append(view_of(sequence))
-            elif admitted[kind_of(sequence.request.options)]:
-                views.append(self.auto.limited(view_of(sequence)))
-            else:
-                views.append(None)
-        return views
+        asking = [s for s, drafts in zip(sequences, able, strict=True) if drafts and is_auto(s)]
+        admitted = self.auto.admitted(sequence.request.options for sequence in asking)
+        return [
+            drafts and (not is_auto(s) or admitted[kind_of(s.request.options)])
+            for s, drafts in zip(sequences, able, strict=True)
+        ]
 
-    def _propose(self, sequences: list[Sequence], views: list[View | None]) -> list[list[Draft]]:
-        """Drafts of every sequence, none where there is no view."""
+    def _propose(
+        self, sequences: list[Sequence], drafting: list[bool]
+    ) -> tuple[list[View | None], list[list[Draft]]]:
+        """What every drafting sequence showed its proposer, and what that drafted."""
+        views: list[View | None] = [None] * len(sequences)
         drafts: list[list[Draft]] = [[] for _ in sequences]
         for method, proposer in self.proposers.items():
             asking = [
-                (index, view)
-                for index, view in enumerate(views)
-                if view is not None and view.options.method == method
+                index
+                for index, sequence in enumerate(sequences)
+                if drafting[index] and sequence.request.options.method == method
             ]
             if not asking:
                 continue
             started = perf_counter()
-            proposed = proposer.propose([view for _, view in asking])
+            shown = [self._view(sequences[index]) for index in asking]
+            proposed = proposer.propose(shown)
             seconds = (perf_counter() - started) / len(asking)
-            for (index, _), found in zip(asking, proposed, strict=True):
-                drafts[index] = found
+            for index, view, found in zip(asking, shown, proposed, strict=True):
+                views[index], drafts[index] = view, found
             asked = {
                 kind_of(sequences[index].request.options): sequences[index].request.options
-                for index, _ in asking
+                for index in asking
                 if is_auto(sequences[index])
             }
             for options in asked.values():
                 self.auto.proposed(options, seconds)
-        return self._allot(sequences, views, drafts)
+        return views, drafts
+
+    def _view(self, sequence: Sequence) -> View:
+        view = view_of(sequence)
+        return self.auto.limited(view) if is_auto(sequence) else view
 
     def _allot(
         self, sequences: list[Sequence], views: list[View | None], drafts: list[list[Draft]]
@@ -204,12 +206,13 @@ class Decoder:
         judged = judge(sequence, states, logits_RV)
         copy_of = {state: index for index, state in enumerate(states)}
         result = walk(states[0], copy_of, judged.step, sequence.end.finished)
-        stale = None
-        if self.observer is not None or sequence.request.options.drafts:
+        if self.observer is not None:
             stale = judged.stale(result.last)
-        if self.observer is not None and stale is not None:
             self.observer.observe(sequence, states[result.last], stale, result.steps[-1])
-        return result, sequence.apply(part, result, stale)
+        # Read only when a proposer asks: in a round without drafts it would be paid for nothing.
+        drafts = sequence.request.options.drafts
+        later = partial(judged.alone(result.last).stale, 0) if drafts else None
+        return result, sequence.apply(part, result, later)
 
 
 def is_auto(sequence: Sequence) -> bool:
@@ -228,7 +231,7 @@ def view_of(sequence: Sequence) -> View:
     assert sequence.stale is not None
     return View(
         root=sequence.state,
-        stale=sequence.stale,
+        stale=sequence.stale(),
         options=sequence.request.options,
         end=sequence.end,
         origin=Origin(sequence.request, sequence.block_start),

@@ -1,6 +1,7 @@
 """One request while it is decoded: its block, its stale distribution, its rounds so far."""
 
 import time
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
@@ -69,7 +70,7 @@ class Sequence:
 
     def _open_block(self, state: State) -> None:
         self.state = state
-        self.stale: Stale | None = None
+        self.stale: Callable[[], Stale] | None = None
         self.opened = False
         self._gumbel: Tensor | None = None
 
@@ -103,8 +104,9 @@ class Sequence:
             return Copies("open", (self.unstored, self.state), root=1)
         return Copies("verify" if drafts else "step", (self.state, *drafts))
 
-    def apply(self, copies: Copies, result: Walk, stale: Stale | None) -> bool:
-        """Take in what a forward committed; returns whether the text is complete."""
+    def apply(self, copies: Copies, result: Walk, stale: Callable[[], Stale] | None) -> bool:
+        """Take in what a forward committed, and what reads the last accepted state's distribution;
+        returns whether the text is complete."""
         start = self.block_start
         steps = tuple(
             tuple((start + position, token) for position, token in step) for step in result.steps
