@@ -18,6 +18,8 @@ TOP_K = 32
 MAX_BLOCK = 32
 NUM_STATIC = 2 * TOP_K + 17
 NUM_PATH = 12
+FILLED, SHARE, LEFT = 0, 3, 4
+"""Columns of :func:`path_features`: filled since; 1 / (1 + fills); share of masked positions."""
 
 _LOG_FLOOR = -20.0
 _SCALE = 10.0

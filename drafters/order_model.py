@@ -19,9 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from drafters.features import (
+    FILLED,
+    LEFT,
     MAX_BLOCK,
     NUM_PATH,
     NUM_STATIC,
+    SHARE,
     StaleTensors,
     capped_log_odds,
     gap_to_best,
@@ -126,7 +129,7 @@ class OrderModel(nn.Module, ABC):
         features = path_features(encoded.capped_BL, encoded.was_masked_BL, masked_BNL)
         logits = self._logits(encoded, features)
         gap = gap_to_best(encoded.capped_BL[:, None], masked_BNL)
-        logits = logits + self.closeness(features[..., 3:5]).squeeze(-1) * gap
+        logits = logits + self.closeness(features[..., [SHARE, LEFT]]).squeeze(-1) * gap
         logits = logits.float() / self.config.temperature
         return torch.log_softmax(logits.masked_fill(~masked_BNL, -math.inf), dim=-1)
 
@@ -193,11 +196,11 @@ class RootOrderModel(OrderModel):
     def _logits(self, encoded: Encoded, features_BNLF: Tensor) -> Tensor:
         assert encoded.acts_BLLH is not None
         assert encoded.spreads_BLH is not None
-        filled_BNL = features_BNLF[..., 0]
+        filled_BNL = features_BNLF[..., FILLED]
         acted_BNLH = (filled_BNL @ encoded.acts_BLLH.flatten(2)).unflatten(
             -1, encoded.acts_BLLH.shape[2:]
         )
-        share_BN1 = features_BNLF[:, :, 0, 3:4]
+        share_BN1 = features_BNLF[:, :, 0, SHARE, None]
         spread_BNH = filled_BNL @ encoded.spreads_BLH * share_BN1
         x = encoded.own[:, None] + spread_BNH[:, :, None] + acted_BNLH + self.path_in(features_BNLF)
         x = F.gelu(x)
