@@ -55,6 +55,10 @@ class Range(_Frozen):
         return self
 
 
+CHOICES = ("cap", "temperature", "gamma", "hedge", "width", "prune")
+"""Knobs of a space that are a list of values."""
+
+
 class SpaceConfig(_Frozen):
     """The values that are tried; a method takes the knobs that it has and no other."""
 
@@ -63,6 +67,8 @@ class SpaceConfig(_Frozen):
     """Drafts of a forward; none at all (0) is the baseline, which always runs."""
     gamma: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1)
     hedge: tuple[float, ...] = (0.0, 0.3, 0.6, 0.8)
+    width: tuple[int, ...] = (2, 3, 4)
+    prune: tuple[float, ...] = (0.0, 0.3, 0.6)
     cap: tuple[float, ...] = (1.0, 0.9)
     temperature: tuple[Temperature, ...] = (0.0,)
 
@@ -74,7 +80,7 @@ class SpaceConfig(_Frozen):
                     f"space.methods {method!r}: a sweep replays lossless methods; choose from "
                     f"{', '.join(PROPOSERS)}"
                 )
-        for name in ("methods", "gamma", "hedge", "cap", "temperature"):
+        for name in ("methods", *CHOICES):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"space.{name} {list(values)} must list each value once")

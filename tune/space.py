@@ -3,9 +3,9 @@
 from typing import Any, Protocol
 
 from decoders.options import OPTIONS_OF, DecodeOptions
-from tune.config import SpaceConfig
+from tune.config import CHOICES, SpaceConfig
 
-KNOBS = ("method", "cap", "temperature", "budget", "gamma", "hedge")
+KNOBS = ("method", "budget", *CHOICES)
 INACTIVE = "-"
 START_BUDGET = 6
 
@@ -21,7 +21,7 @@ def draw_setting(space: SpaceConfig, trial: Draws) -> dict[str, Any]:
     """One setting: every method with its own knobs only (define-by-run)."""
     method = trial.suggest_categorical("method", list(space.methods))
     setting: dict[str, Any] = {"method": method}
-    for name in ("cap", "temperature", "gamma", "hedge"):
+    for name in CHOICES:
         if name in OPTIONS_OF[method]:
             setting[name] = trial.suggest_categorical(name, list(getattr(space, name)))
     if "budget" in OPTIONS_OF[method]:
@@ -37,8 +37,8 @@ def first_settings(space: SpaceConfig) -> list[dict[str, Any]]:
     settings = []
     for method in space.methods:
         for cap, temperature in space.rules:
-            values = {"method": method, "cap": cap, "temperature": temperature, "budget": budget}
-            values |= {"gamma": space.gamma[0], "hedge": space.hedge[0]}
+            values = {name: getattr(space, name)[0] for name in CHOICES}
+            values |= {"method": method, "cap": cap, "temperature": temperature, "budget": budget}
             settings.append(
                 {k: v for k, v in values.items() if k in OPTIONS_OF[method] | {"method"}}
             )

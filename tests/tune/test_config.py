@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.configuration import load_config
-from decoders.options import COLDEST, OPTIONS_OF, DecodeOptions
+from decoders.options import COLDEST, OPTIONS_OF, PROPOSERS, DecodeOptions
 from tune.config import SpaceConfig, SweepConfig
 from tune.space import INACTIVE, KNOBS, draw_setting, flat_knobs, knobs_of, option_values, spell
 
@@ -25,10 +25,12 @@ def spaces(draw: st.DrawFn) -> dict[str, Any]:
     shares = st.floats(0, 1, exclude_max=True)
     least = draw(st.integers(0, 32))
     return {
-        "methods": draw(st.sampled_from([("chain",), ("order",), ("chain", "order")])),
+        "methods": draw(st.sampled_from([("chain",), ("order",), ("chain", "order"), PROPOSERS])),
         "budget": {"least": least, "most": draw(st.integers(least, 32))},
         "gamma": draw(unique(shares)),
         "hedge": draw(unique(shares)),
+        "width": draw(st.lists(st.integers(1, 32), min_size=1, max_size=3, unique=True).map(tuple)),
+        "prune": draw(unique(shares)),
         "cap": draw(unique(shares)),
         "temperature": draw(unique(st.just(0.0) | st.floats(COLDEST, 2))),
     }
