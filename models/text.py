@@ -16,8 +16,9 @@ CHAT_TEMPLATE = (
 _PATTERNS = {
     # Single digits; a space belongs to what follows it; a line break takes its indentation.
     "digits": r"\n *| ?\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+",
-    # Whole numbers and words apart from their spaces: deliberately another cut of the same text.
-    "spaces": r"\p{N}{1,2}|\p{L}+|[^\s\p{L}\p{N}]|\s+",
+    # Words and signs apart from their spaces: deliberately another cut of the same text. Digits stay
+    # single, or the sums would have to be learnt anew.
+    "spaces": r"\p{N}|\p{L}+|[^\s\p{L}\p{N}]|\s+",
 }
 
 

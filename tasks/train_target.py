@@ -57,9 +57,9 @@ class TrainTargetConfig(BaseModel):
     out: str
     init: str | None = None
     """Folder of a checkpoint whose weights to start from."""
-    init_layers: str | None = None
-    """Folder of a checkpoint of the same width and depth, whose layers to start from; embedding and
-    head begin anew, since another tokenizer's ids mean nothing to them."""
+    transfer_from: str | None = None
+    """Folder of a checkpoint of the same width and depth but with another tokenizer: its layers are
+    taken, and each token starts as the mean of the tokens that its text has there."""
     data_seed: int = 1
     mix: dict[str, float] = {"words": 0.6, "code": 0.4}
     """Share of each kind of training text."""
@@ -69,8 +69,8 @@ class TrainTargetConfig(BaseModel):
 
     @model_validator(mode="after")
     def _one_start(self) -> "TrainTargetConfig":
-        if self.init and self.init_layers:
-            raise ValueError("init and init_layers: give one of them")
+        if self.init and self.transfer_from:
+            raise ValueError("init and transfer_from: give one of them")
         return self
 
     @field_validator("mix")
@@ -110,22 +110,38 @@ def prepare_tokenizer(config: TrainTargetConfig, folder: Path) -> Tokenizer:
     return tokenizer
 
 
-def load_layers(model: Transformer, folder: Path) -> None:
-    """Copy the layers and the last norm of a checkpoint into ``model``.
+def transfer_weights(model: Transformer, tokenizer: Tokenizer, folder: Path) -> None:
+    """Start ``model``, which reads ``tokenizer``'s ids, from a checkpoint with a tokenizer of its own.
 
     Raises ``ValueError`` when the checkpoint's network has another shape.
     """
     source = Transformer(read_spec(folder))
     load_weights(source, folder)
-    wanted = {n: p for n, p in model.named_parameters() if n.startswith(("layers.", "norm."))}
-    found = {n: p for n, p in source.named_parameters() if n.startswith(("layers.", "norm."))}
-    for name in sorted(found.keys() - wanted.keys())[:1]:
-        raise ValueError(f"init_layers {str(folder)!r}: its network has another shape ({name})")
-    for name, parameter in wanted.items():
-        if name not in found or found[name].shape != parameter.shape:
-            raise ValueError(f"init_layers {str(folder)!r}: its network has another shape ({name})")
-        with torch.no_grad():
-            parameter.copy_(found[name])
+    wanted, found = dict(model.named_parameters()), dict(source.named_parameters())
+    ends = ("embed_tokens.weight", "lm_head.weight")
+    for name in sorted((wanted.keys() | found.keys()) - set(ends)):
+        if name not in found or name not in wanted or found[name].shape != wanted[name].shape:
+            raise ValueError(f"transfer_from {str(folder)!r}: its network has another shape ({name})")
+    origins = token_origins(tokenizer, Tokenizer.from_file(str(folder / "tokenizer.json")))
+    with torch.no_grad():
+        for name in wanted.keys() - set(ends):
+            wanted[name].copy_(found[name])
+        for name in ends:
+            for token, ids in origins.items():
+                wanted[name][token] = found[name][ids].mean(dim=0)
+
+
+def token_origins(tokenizer: Tokenizer, source: Tokenizer) -> dict[int, list[int]]:
+    """The ids that ``source`` gives each token's text, bare and after a space: it may know a word in
+    one of the two forms only. Tokens that are no text (parts of a character) are left out."""
+    special = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    origins = {}
+    for token in range(tokenizer.get_vocab_size()):
+        text = tokenizer.decode([token], skip_special_tokens=False)
+        if "\N{REPLACEMENT CHARACTER}" not in text:
+            forms = [text] if text in special else [text, f" {text}"]
+            origins[token] = [i for form in forms for i in source.encode(form).ids]
+    return origins
 
 
 def train_target(config: TrainTargetConfig, report: Callable[[dict], None]) -> Path:
@@ -137,8 +153,8 @@ def train_target(config: TrainTargetConfig, report: Callable[[dict], None]) -> P
     start = folder if (folder / "model.safetensors").exists() else config.init
     if start:
         load_weights(model, Path(start))
-    elif config.init_layers:
-        load_layers(model, Path(config.init_layers))
+    elif config.transfer_from:
+        transfer_weights(model, tokenizer, Path(config.transfer_from))
 
     def sample_at(number: int) -> Sample:
         return encode_sample(tokenizer, problem_at(config.data_seed, number, config.mix))
@@ -148,6 +164,6 @@ def train_target(config: TrainTargetConfig, report: Callable[[dict], None]) -> P
     trainer.run(report)
     save_checkpoint(model.to(torch.float32), folder)
     # Facts of the model, not of the machine.
-    told = config.model_dump(exclude={"out", "init", "init_layers"})
+    told = config.model_dump(exclude={"out", "init", "transfer_from"})
     (folder / "training.json").write_text(json.dumps(told, indent=2) + "\n")
     return folder

@@ -1,6 +1,7 @@
 """Tokenizers: text comes back as it went in, and the chat template is the checkpoint's."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from tokenizers import Tokenizer
@@ -72,8 +73,9 @@ def test_chat_messages_follow_the_template_up_to_the_reply(codec: TextCodec) -> 
     assert several.count(MESSAGE_END_ID) == 4
 
 
-def test_digits_are_single_where_arithmetic_is_to_be_learnt() -> None:
-    tokenizer = train_tokenizer(TEXTS, 320, "digits")
+@pytest.mark.parametrize("cut", ["digits", "spaces"])
+def test_digits_are_single_so_that_arithmetic_can_be_learnt(cut: Literal["digits", "spaces"]) -> None:
+    tokenizer = train_tokenizer(TEXTS, 320, cut)
     pieces = [tokenizer.decode([i]) for i in tokenizer.encode("12 + 345").ids]
     assert [p.strip() for p in pieces if any(c.isdigit() for c in p)] == list("12345")
 

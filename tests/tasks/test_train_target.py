@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 
-from tasks.train_target import TrainTargetConfig, train_target
+from models.text import train_tokenizer
+from tasks.train_target import TrainTargetConfig, token_origins, train_target
 
 NETWORK = {
     "hidden_size": 32,
@@ -36,22 +38,42 @@ def trained(out: Path, **values: Any) -> dict[str, Any]:
     return load_file(train_target(config(out, **values), lambda row: None) / "model.safetensors")
 
 
-def test_layers_alone_start_another_tokenizers_target(tmp_path: Path) -> None:
+def test_another_tokenizers_target_starts_from_the_layers_and_the_texts_of_its_tokens(
+    tmp_path: Path,
+) -> None:
     source = trained(tmp_path / "source")
     other = {"tokenizer": {"vocab_size": 300, "num_texts": 40, "cut": "spaces"}}
     seeded = {"training": config(tmp_path).training.model_dump() | {"seed": 5}}
-    found = trained(tmp_path / "found", init_layers=str(tmp_path / "source"), **(other | seeded))
+    found = trained(tmp_path / "found", transfer_from=str(tmp_path / "source"), **(other | seeded))
+    own, foreign = (
+        Tokenizer.from_file(str(tmp_path / name / "tokenizer.json")) for name in ("found", "source")
+    )
     for name, tensor in found.items():
-        is_end = "embed" in name or "lm_head" in name
-        close = (tensor.float() - source[name].float()).abs().max() < 1e-4
-        assert close != is_end, name
+        if "embed" not in name and "lm_head" not in name:
+            assert (tensor.float() - source[name].float()).abs().max() < 1e-4, name
+            continue
+        for text in ("<|MASK|>", "<|im_end|>"):
+            near = source[name][foreign.token_to_id(text)].float()
+            assert (tensor[own.token_to_id(text)].float() - near).abs().max() < 1e-4
+        after_space = foreign.encode(" 7").ids
+        expected = source[name][[*foreign.encode("7").ids, *after_space]].float().mean(dim=0)
+        assert (tensor[own.token_to_id("7")].float() - expected).abs().max() < 1e-3
 
 
-def test_layers_of_another_shape_are_refused(tmp_path: Path) -> None:
+def test_a_character_in_parts_has_no_origin() -> None:
+    tokenizer = train_tokenizer(["one two 3 four"] * 5, 290)
+    origins = token_origins(tokenizer, tokenizer)
+    everything = range(tokenizer.get_vocab_size())
+    lone = [i for i in everything if "\N{REPLACEMENT CHARACTER}" in tokenizer.decode([i])]
+    assert lone and origins.keys() == set(everything) - set(lone)
+    assert all(token in ids for token, ids in origins.items())
+
+
+def test_a_transfer_from_another_shape_is_refused(tmp_path: Path) -> None:
     trained(tmp_path / "source")
     deeper = {"network": NETWORK | {"num_layers": 2}}
-    with pytest.raises(ValueError, match=r"init_layers .*another shape \(layers\.1\."):
-        trained(tmp_path / "found", init_layers=str(tmp_path / "source"), **deeper)
+    with pytest.raises(ValueError, match=r"transfer_from .*another shape \(layers\.1\."):
+        trained(tmp_path / "found", transfer_from=str(tmp_path / "source"), **deeper)
 
 
 def test_all_weights_start_a_target_of_other_blocks(tmp_path: Path) -> None:
