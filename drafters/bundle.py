@@ -6,6 +6,7 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
+from models.text import vocabulary_digest
 
 BUNDLED_ORDER = Path(__file__).parent / "bundled" / "order"
 MODEL_TYPE = "maskahead-order"
@@ -21,8 +22,11 @@ def find_order_model(path: str | None, target_folder: Path) -> Path:
     return beside if (beside / "config.json").exists() else BUNDLED_ORDER
 
 
-def load_order_model(folder: Path) -> OrderModel:
-    """The order model of a drafter folder, in evaluation mode; strict like a target's weights."""
+def load_order_model(folder: Path, target_folder: Path | None) -> OrderModel:
+    """The order model of a drafter folder, in evaluation mode; strict like a target's weights.
+
+    It reads token ids if it learnt those of the target in ``target_folder``; of no target, none.
+    """
     config = json.loads((folder / "config.json").read_text())
     kind = config.pop("model_type", None)
     if kind != MODEL_TYPE:
@@ -35,6 +39,9 @@ def load_order_model(folder: Path) -> OrderModel:
         model.load_state_dict(load_file(weights))
     except RuntimeError as error:  # names every tensor that is missing, unknown or misshapen
         raise ValueError(f"drafter {weights}: {' '.join(str(error).split())}") from error
+    model.reads_tokens = target_folder is not None and model.config.vocabulary == vocabulary_digest(
+        target_folder
+    )
     return model.requires_grad_(False).eval()
 
 

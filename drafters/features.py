@@ -1,10 +1,11 @@
 """What the order model reads: the target's own stale output distribution, and the path.
 
-Never token ids, embeddings, hidden states or text, so the model moves between targets and
-tokenizers (SPOT section 4.2).
+Features never hold token ids, embeddings, hidden states or text, so they move between targets and
+tokenizers (SPOT section 4.2). Which tokens a distribution names is handed on beside them, for
+models that know the vocabulary.
 
 Shapes: B stale states, N drafted states behind each, L block positions, K top probabilities,
-F features.
+C tokens, F features.
 """
 
 import math
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 TOP_K = 32
+TOKENS = 8
 MAX_BLOCK = 32
 NUM_STATIC = 2 * TOP_K + 17
 NUM_PATH = 12
@@ -30,11 +32,13 @@ _WIDEST_GAP = 10.0
 class StaleTensors:
     """Stale distributions laid out over the whole block; rows that were not masked hold zeros.
 
-    ``log_probs_BLK`` is padded with -inf where a vocabulary has fewer than K entries;
-    ``cap_log_odds_B`` is infinite where the commit order is not capped.
+    ``log_probs_BLK`` is padded with -inf where a vocabulary has fewer than K entries; ``ids_BLC``
+    are the tokens of its first C entries or, where a position was filled, that token alone, and -1
+    where there is none. ``cap_log_odds_B`` is infinite where the commit order is not capped.
     """
 
     log_probs_BLK: Tensor
+    ids_BLC: Tensor
     entropy_BL: Tensor
     log_odds_BL: Tensor
     rank_log_odds_BL: Tensor
@@ -71,6 +75,13 @@ def static_features(stale: StaleTensors) -> Tensor:
     left = masked.float().mean(dim=1, keepdim=True).expand_as(capped)
     flags = [masked, stale.prompt_tail_BL, torch.isfinite(cap), left]
     return torch.cat((per_position, torch.stack([f.float() for f in flags], -1)), dim=-1)
+
+
+def token_probs(stale: StaleTensors) -> Tensor:
+    """The probability of each of ``ids_BLC``: 1 for the token of a filled position."""
+    probs = stale.log_probs_BLK[..., :TOKENS].float().exp()
+    probs = torch.where(stale.was_masked_BL[..., None], probs, 1.0)
+    return probs.masked_fill(stale.ids_BLC < 0, 0.0)
 
 
 def path_features(capped_BL: Tensor, was_masked_BL: Tensor, masked_BNL: Tensor) -> Tensor:

@@ -68,9 +68,9 @@ def without_wrapper(tensors: Tensors) -> Tensors:
 
 def guess_config(tensors: Tensors) -> OrderModelConfig:
     """Form and sizes as names and shapes tell them; the number of heads they do not tell, so that
-    is the default."""
+    is the default. Nor do they tell whose token ids a table is for, so those stay hidden."""
     ours = "own_out.weight" in tensors
-    values: dict[str, int | str] = {"encodes": "root" if ours else "states"}
+    values: dict[str, int | str] = {"encodes": "root" if ours else "states", "token_buckets": 0}
     layers = {
         int(parts[2])
         for parts in (name.split(".") for name in tensors)
@@ -84,6 +84,9 @@ def guess_config(tensors: Tensors) -> OrderModelConfig:
     read_out = tensors.get("own_out.weight")
     if read_out is not None and read_out.dim() == 2:
         values["head_width"] = len(read_out)
+    table = tensors.get("tokens.table.weight")
+    if table is not None and table.dim() == 2:
+        values["token_buckets"], values["token_width"] = table.shape
     try:
         return OrderModelConfig.model_validate(values)
     except ValidationError as error:

@@ -1,7 +1,7 @@
 """What the order model learns from: states of draft-free traces, laid out for fast batches.
 
-Shapes: S states, R rows (masked positions of all states), L block, K top probabilities, B stale
-states of a batch, N prefixes behind each.
+Shapes: S states, R rows (masked positions of all states), L block, K top probabilities, C tokens,
+B stale states of a batch, N prefixes behind each.
 """
 
 from dataclasses import dataclass
@@ -17,13 +17,16 @@ from drafters.features import StaleTensors
 class OrderData:
     """States in trajectory order; the states of one block stand side by side.
 
-    ``row_SL`` points at the row of a masked position, -1 where it is filled; ``committed_S`` is the
+    ``row_SL`` points at the row of a masked position, -1 where it is filled, by the token in
+    ``state_SL``; ``ids_RC`` are the tokens of the first probabilities; ``committed_S`` is the
     position that the target commits from a state; ``left_S`` counts the states of the same block
     that follow.
     """
 
     row_SL: NDArray[np.int32]
+    state_SL: NDArray[np.int32]
     log_probs_RK: NDArray[np.float16]
+    ids_RC: NDArray[np.int32]
     entropy_R: NDArray[np.float32]
     log_odds_R: NDArray[np.float32]
     rank_log_odds_R: NDArray[np.float32]
@@ -87,6 +90,9 @@ def batch_of(data: OrderData, states: NDArray[np.int64], depths: NDArray[np.int6
     masked = row >= 0
     stale = StaleTensors(
         log_probs_BLK=_rows(data.log_probs_RK, row, masked),
+        ids_BLC=torch.from_numpy(
+            token_ids(data.ids_RC[np.maximum(row, 0)], data.state_SL[states], masked)
+        ),
         entropy_BL=_rows(data.entropy_R, row, masked),
         log_odds_BL=_rows(data.log_odds_R, row, masked),
         rank_log_odds_BL=_rows(data.rank_log_odds_R, row, masked),
@@ -105,6 +111,15 @@ def batch_of(data: OrderData, states: NDArray[np.int64], depths: NDArray[np.int6
         torch.from_numpy(np.ascontiguousarray(depths)),
         torch.from_numpy(depths <= left),
     )
+
+
+def token_ids(
+    ids_BLC: NDArray[np.int32], state_BL: NDArray[np.int32], masked_BL: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """``ids_BLC`` of :class:`StaleTensors`: candidates where masked, else the token that stands."""
+    found = np.where(masked_BL[..., None], ids_BLC, -1).astype(np.int64)
+    found[..., 0] = np.where(masked_BL, found[..., 0], state_BL)
+    return found
 
 
 def _rows(values: NDArray, row: NDArray, masked: NDArray) -> torch.Tensor:

@@ -6,15 +6,21 @@ state once a round, and a small head reads every drafted state off that (``RootO
 round costs one encoder pass however large its tree, and in training one pass teaches all prefixes
 of a trajectory.
 
+The paper's model sees the shape of a distribution only. Ours may also know which tokens it is over
+(``token_buckets``): what a fill does to the others depends on what is filled. It then belongs to
+one vocabulary, and is trained to do without where it meets another one.
+
 Shapes: B stale states, N drafted states behind each, L positions, W width, H head width.
 """
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -30,6 +36,7 @@ from drafters.features import (
     gap_to_best,
     path_features,
     static_features,
+    token_probs,
 )
 
 PAIRS, PAIR_WIDTH = 8, 4
@@ -47,12 +54,21 @@ class OrderModelConfig(BaseModel):
     width: int = 128
     layers: int = 3
     heads: int = 8
-    feed_forward: int = 500
-    """As large as keeps both forms within 3 % of 0.62M parameters."""
+    feed_forward: int = 464
+    """As large as keeps both forms within 3 % of 0.62M parameters; without a table of tokens 512
+    does for the paper's."""
     head_width: int = 64
     """Of the head that reads drafted states (``encodes: root`` only)."""
+    token_buckets: int = Field(default=1024, ge=0)
+    """Rows of the table of token ids (larger ids share rows); 0 reads no ids, as in the paper."""
+    token_width: int = Field(default=24, ge=1)
+    """Width of that table."""
+    vocabulary: str = ""
+    """Digest of the vocabulary whose ids it learnt; the ids of another one are hidden from it."""
     temperature: float = 1.0
     """Divides the position logits; fitted on held-out traces, so that mass is a probability."""
+    blind_temperature: float = 1.0
+    """The same where token ids are hidden."""
     survival_scale: float = 1.0
     """At T>0 a draw survives with probability sigmoid(scale * perturbed margin)."""
 
@@ -87,13 +103,31 @@ class Encoded(NamedTuple):
         )
 
 
+class TokenReader(nn.Module):
+    """What the tokens of a distribution say, each as loud as it is likely."""
+
+    def __init__(self, config: OrderModelConfig) -> None:
+        super().__init__()
+        self.table = nn.Embedding(config.token_buckets, config.token_width)
+        self.out = nn.Linear(config.token_width, config.width, bias=False)
+
+    def forward(self, stale: StaleTensors) -> Tensor:
+        """``[B, L, W]``; zero where ids are hidden."""
+        known_BLCE = self.table(stale.ids_BLC % self.table.num_embeddings)
+        return self.out((token_probs(stale)[..., None] * known_BLCE).sum(dim=-2))
+
+
 class OrderModel(nn.Module, ABC):
     """``log q(s | y)`` over the positions that are masked in a hypothetical state y."""
+
+    reads_tokens = True
+    """Off, token ids are hidden from a model that could read them."""
 
     def __init__(self, config: OrderModelConfig) -> None:
         super().__init__()
         self.config = config
         self.static_in = nn.Linear(NUM_STATIC, config.width)
+        self.tokens = TokenReader(config) if config.token_buckets else None
         self.position = nn.Parameter(torch.zeros(MAX_BLOCK, config.width))
         layer = nn.TransformerEncoderLayer(
             config.width,
@@ -111,6 +145,20 @@ class OrderModel(nn.Module, ABC):
         nn.init.normal_(self.position, std=0.02)
         nn.init.zeros_(self.closeness.weight)
         nn.init.ones_(self.closeness.bias)
+
+    def _read(self, stale: StaleTensors) -> Tensor:
+        """What the encoder starts from: ``[B, L, W]``."""
+        features = static_features(stale)
+        x_BLW = self.static_in(features) + self.position[: features.shape[1]]
+        if self.tokens is None or not self.reads_tokens:
+            return x_BLW
+        return x_BLW + self.tokens(stale)
+
+    @property
+    def temperature(self) -> float:
+        """What the logits are divided by."""
+        blind = self.tokens is not None and not self.reads_tokens
+        return self.config.blind_temperature if blind else self.config.temperature
 
     @abstractmethod
     def encode(self, stale: StaleTensors) -> Encoded:
@@ -130,7 +178,7 @@ class OrderModel(nn.Module, ABC):
         logits = self._logits(encoded, features)
         gap = gap_to_best(encoded.capped_BL[:, None], masked_BNL)
         logits = logits + self.closeness(features[..., [SHARE, LEFT]]).squeeze(-1) * gap
-        logits = logits.float() / self.config.temperature
+        logits = logits.float() / self.temperature
         return torch.log_softmax(logits.masked_fill(~masked_BNL, -math.inf), dim=-1)
 
     @property
@@ -147,9 +195,7 @@ class StateOrderModel(OrderModel):
         self.head = nn.Linear(config.width, 1)
 
     def encode(self, stale: StaleTensors) -> Encoded:
-        features = static_features(stale)
-        own = self.static_in(features) + self.position[: features.shape[1]]
-        return Encoded(capped_log_odds(stale), stale.was_masked_BL, own)
+        return Encoded(capped_log_odds(stale), stale.was_masked_BL, self._read(stale))
 
     def _logits(self, encoded: Encoded, features_BNLF: Tensor) -> Tensor:
         x_BNLW = encoded.own[:, None] + self.path_in(features_BNLF)
@@ -174,16 +220,15 @@ class RootOrderModel(OrderModel):
         self.head = nn.Linear(hidden, 1)
 
     def encode(self, stale: StaleTensors) -> Encoded:
-        features = static_features(stale)
-        length = features.shape[1]
-        found_BLW = self.encoder(self.static_in(features) + self.position[:length])
+        found_BLW = self.encoder(self._read(stale))
+        length = found_BLW.shape[1]
         by_pair = (PAIRS, PAIR_WIDTH)
         pairs_BLLP = torch.einsum(
             "bfpe,bspe->bfsp",
             self.fill_out(found_BLW).unflatten(-1, by_pair),
             self.target_out(found_BLW).unflatten(-1, by_pair),
         ).tanh()
-        at = torch.arange(length, device=features.device)
+        at = torch.arange(length, device=found_BLW.device)
         by_distance_LLH = self.distance[at[None, :] - at[:, None] + MAX_BLOCK - 1]
         return Encoded(
             capped_log_odds(stale),
@@ -205,6 +250,16 @@ class RootOrderModel(OrderModel):
         x = encoded.own[:, None] + spread_BNH[:, :, None] + acted_BNLH + self.path_in(features_BNLF)
         x = F.gelu(x)
         return self.head(x + F.gelu(self.middle(x))).squeeze(-1)
+
+
+@contextmanager
+def hidden_tokens(model: OrderModel) -> Iterator[None]:
+    """The model as it drafts for a target of another vocabulary."""
+    before, model.reads_tokens = model.reads_tokens, False
+    try:
+        yield
+    finally:
+        model.reads_tokens = before
 
 
 def build_order_model(config: OrderModelConfig) -> OrderModel:

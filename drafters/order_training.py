@@ -28,6 +28,8 @@ class OrderTrainingConfig(BaseModel):
     prefixes: int = Field(default=16, ge=1)
     """Prefixes behind each stale state. Many are cheap for a model that encodes the root only; one
     that encodes every state learns as much from one, and more stale states."""
+    token_dropout: float = Field(default=0.15, ge=0, le=1)
+    """Share of stale states whose token ids are hidden, so that the model can do without."""
     learning_rate: float = Field(default=4e-3, gt=0)
     warmup: int = 50
     weight_decay: float = 0.01
@@ -54,6 +56,12 @@ def batch_loss(model: OrderModel, batch: OrderBatch) -> Tensor:
     return F.nll_loss(log_q_BNL[batch.valid_BN], batch.next_BN[batch.valid_BN])
 
 
+def hide_tokens(batch: OrderBatch, share: float, generator: np.random.Generator) -> None:
+    """Hide the token ids of a random ``share`` of the stale states, in place."""
+    hidden = generator.random(len(batch.next_BN)) < share
+    batch.stale.ids_BLC[torch.from_numpy(hidden)] = -1
+
+
 def train_order_model(
     model: OrderModel,
     data: OrderData,
@@ -69,6 +77,7 @@ def train_order_model(
     for step in range(first_step, config.steps):
         generator = np.random.default_rng((config.seed, step))
         batch = draw_batch(data, config.batch_size, config.max_depth, config.prefixes, generator)
+        hide_tokens(batch, config.token_dropout, generator)
         loss = batch_loss(model, batch)
         for optimizer in chosen:
             for group in optimizer.param_groups:
@@ -128,7 +137,7 @@ def fit_temperature(model: OrderModel, batch: OrderBatch) -> float:
     Mass is used as a probability, so it must be one (Guo et al., 2017); the batch must not have
     been learnt from.
     """
-    logits = in_chunks(model, batch)[batch.valid_BN] * model.config.temperature
+    logits = in_chunks(model, batch)[batch.valid_BN] * model.temperature
     truth = batch.next_BN[batch.valid_BN]
     losses = [float(F.nll_loss(torch.log_softmax(logits / t, dim=-1), truth)) for t in TEMPERATURES]
     return float(TEMPERATURES[int(np.argmin(losses))])

@@ -1,6 +1,8 @@
 """Tokenizers: making the bundled one, and loading any checkpoint's with its chat template."""
 
+import json
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +18,8 @@ CHAT_TEMPLATE = (
 _PATTERNS = {
     # Single digits; a space belongs to what follows it; a line break takes its indentation.
     "digits": r"\n *| ?\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+",
-    # Words and signs apart from their spaces: deliberately another cut of the same text. Digits stay
-    # single, or the sums would have to be learnt anew.
+    # Words and signs apart from their spaces: deliberately another cut of the same text. Digits
+    # stay single, or the sums would have to be learnt anew.
     "spaces": r"\p{N}|\p{L}+|[^\s\p{L}\p{N}]|\s+",
 }
 
@@ -90,6 +92,18 @@ class TextCodec:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, special tokens left out."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+
+
+def vocabulary_digest(folder: Path) -> str:
+    """A short digest of which id stands for which token, equal wherever ids mean the same; of a
+    checkpoint without a tokenizer, whose ids mean nothing elsewhere, it is empty."""
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        return ""
+    found = json.loads(path.read_text())
+    ids = dict(found["model"]["vocab"])
+    ids |= {token["content"]: token["id"] for token in found.get("added_tokens", ())}
+    return blake2b(json.dumps(sorted(ids.items())).encode(), digest_size=8).hexdigest()
 
 
 def open_codec(folder: Path) -> TextCodec | None:

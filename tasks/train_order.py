@@ -10,12 +10,18 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
 
 from decoders.rules import cap_log_odds
+from decoders.state import State
 from decoders.trace import Trace
 from decoders.trace_store import TraceStore
 from drafters.bundle import save_order_model
-from drafters.features import MAX_BLOCK, TOP_K
+from drafters.features import MAX_BLOCK, TOKENS, TOP_K
 from drafters.order_data import OrderData, concatenate, draw_batch
-from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
+from drafters.order_model import (
+    OrderModel,
+    OrderModelConfig,
+    build_order_model,
+    hidden_tokens,
+)
 from drafters.order_training import (
     OrderTrainingConfig,
     accuracy_by_depth,
@@ -25,6 +31,7 @@ from drafters.order_training import (
 from drafters.survival import fit_survival_scale
 from models.checkpoint import digest, find_checkpoint, read_spec
 from models.config import TargetConfig
+from models.text import vocabulary_digest
 from tasks.recordings import Recording, record_all
 
 DEPTHS = range(1, 9)
@@ -55,6 +62,8 @@ class TrainOrderConfig(BaseModel):
 def order_data(traces: Iterable[Trace]) -> OrderData:
     """Lay out the states of standard-decoding traces for training."""
     rows: list[np.ndarray] = []
+    ids: list[np.ndarray] = []
+    tokens: list[State] = []
     columns: list[np.ndarray] = []
     states: list[tuple[np.ndarray, int, int, int, float]] = []
     next_row = 0
@@ -63,19 +72,23 @@ def order_data(traces: Iterable[Trace]) -> OrderData:
         for block in trace.blocks:
             for index, traced in enumerate(block.states):
                 stale = traced.stale
+                tokens.append(traced.state)
                 count = len(stale.positions)
                 row = np.full(len(traced.state), -1, dtype=np.int32)
                 row[stale.positions] = np.arange(next_row, next_row + count)
                 next_row += count
                 left = len(block.states) - 1 - index
                 states.append((row, traced.step[0][0], left, block.end.prompt_end, cap))
-                rows.append(_padded(stale.log_probs))
+                rows.append(_padded(stale.log_probs, TOP_K, -np.inf).astype(np.float16))
+                ids.append(_padded(stale.ids, TOKENS, -1))
                 columns.append(np.stack((stale.entropy, stale.log_odds, stale.rank_log_odds)))
     entropy, log_odds, rank_log_odds = np.concatenate(columns, axis=1)
     row_SL, committed, left_S, prompt_end, caps = zip(*states, strict=True)
     return OrderData(
         row_SL=np.stack(row_SL),
+        state_SL=np.array(tokens, dtype=np.int32),
         log_probs_RK=np.concatenate(rows),
+        ids_RC=np.concatenate(ids).astype(np.int32),
         entropy_R=entropy,
         log_odds_R=log_odds,
         rank_log_odds_R=rank_log_odds,
@@ -102,9 +115,10 @@ def draws_of(trace: Trace, max_depth: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(margins, dtype=np.float32), np.array(survived, dtype=bool)
 
 
-def _padded(log_probs: np.ndarray) -> np.ndarray:
-    out = np.full((len(log_probs), TOP_K), -np.inf, dtype=np.float16)
-    out[:, : log_probs.shape[1]] = log_probs
+def _padded(rows: np.ndarray, width: int, empty: float) -> np.ndarray:
+    """The first ``width`` columns, as many as there are."""
+    out = np.full((len(rows), width), empty, dtype=rows.dtype)
+    out[:, : rows.shape[1]] = rows[:, :width]
     return out
 
 
@@ -126,7 +140,9 @@ def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Pat
     data = concatenate(learnt)
     report({"states": data.num_states, "rows": len(data.entropy_R)})
     torch.manual_seed(config.training.seed)
-    model = build_order_model(config.model)
+    target = find_checkpoint(config.target.path)
+    vocabulary = vocabulary_digest(target) if config.model.token_buckets else ""
+    model = build_order_model(config.model.model_copy(update={"vocabulary": vocabulary}))
     first_step = _resume(model, out)
 
     def save(step: int) -> None:
@@ -139,7 +155,8 @@ def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Pat
         margins, survived = (np.concatenate(part) for part in zip(*drawn, strict=True))
         scale = fit_survival_scale(margins, survived)
         model.config = model.config.model_copy(update={"survival_scale": scale})
-    report(model.config.model_dump(include={"temperature", "survival_scale"}))
+    fitted = {"temperature", "blind_temperature", "survival_scale"}
+    report(model.config.model_dump(include=fitted))
     save_order_model(model, out)
     held_out = {recording.name: s for recording, s in pairs if recording.split == "heldout"}
     card = make_card(model, data, config, held_out)
@@ -170,11 +187,15 @@ def check_recordings(config: TrainOrderConfig) -> None:
 def calibrated(
     model: OrderModel, data: OrderData, training: OrderTrainingConfig
 ) -> OrderModelConfig:
-    """The model's configuration with the temperature that fits ``data``."""
+    """The model's configuration with the temperatures that fit ``data``."""
     generator = np.random.default_rng(training.seed)
     depth = training.max_depth
     batch = draw_batch(data, CALIBRATION_STATES, depth, depth, generator)
-    return model.config.model_copy(update={"temperature": fit_temperature(model, batch)})
+    fitted = {"temperature": fit_temperature(model, batch)}
+    if model.tokens is not None:
+        with hidden_tokens(model):
+            fitted["blind_temperature"] = fit_temperature(model, batch)
+    return model.config.model_copy(update=fitted)
 
 
 def _resume(model: OrderModel, out: Path) -> int:
@@ -194,15 +215,14 @@ def make_card(
 ) -> dict:
     """What was learnt from what, and held-out next-commit accuracy by depth (commits made since
     the stale state) beside reading the order off the stale confidence."""
-    measured = {
-        name: {
-            "rule": store.manifest().rule,
-            "next_commit_accuracy_by_depth": accuracy_by_depth(
-                model, order_data(store.load()), DEPTHS
-            ),
-        }
-        for name, store in held_out.items()
-    }
+    measured = {}
+    for name, store in held_out.items():
+        states = order_data(store.load())
+        found = {"next_commit_accuracy_by_depth": accuracy_by_depth(model, states, DEPTHS)}
+        if model.tokens is not None:
+            with hidden_tokens(model):
+                found["with_tokens_hidden"] = accuracy_by_depth(model, states, DEPTHS)
+        measured[name] = {"rule": store.manifest().rule, **found}
     folder = find_checkpoint(config.target.path)
     told = config.model_copy(
         update={"target": config.target.model_copy(update={"path": folder.name})}

@@ -111,7 +111,7 @@ def prepare_tokenizer(config: TrainTargetConfig, folder: Path) -> Tokenizer:
 
 
 def transfer_weights(model: Transformer, tokenizer: Tokenizer, folder: Path) -> None:
-    """Start ``model``, which reads ``tokenizer``'s ids, from a checkpoint with a tokenizer of its own.
+    """Start ``model``, which reads ``tokenizer``'s ids, from a checkpoint with another tokenizer.
 
     Raises ``ValueError`` when the checkpoint's network has another shape.
     """
@@ -121,7 +121,9 @@ def transfer_weights(model: Transformer, tokenizer: Tokenizer, folder: Path) -> 
     ends = ("embed_tokens.weight", "lm_head.weight")
     for name in sorted((wanted.keys() | found.keys()) - set(ends)):
         if name not in found or name not in wanted or found[name].shape != wanted[name].shape:
-            raise ValueError(f"transfer_from {str(folder)!r}: its network has another shape ({name})")
+            raise ValueError(
+                f"transfer_from {str(folder)!r}: its network has another shape ({name})"
+            )
     origins = token_origins(tokenizer, Tokenizer.from_file(str(folder / "tokenizer.json")))
     with torch.no_grad():
         for name in wanted.keys() - set(ends):
@@ -132,8 +134,8 @@ def transfer_weights(model: Transformer, tokenizer: Tokenizer, folder: Path) -> 
 
 
 def token_origins(tokenizer: Tokenizer, source: Tokenizer) -> dict[int, list[int]]:
-    """The ids that ``source`` gives each token's text, bare and after a space: it may know a word in
-    one of the two forms only. Tokens that are no text (parts of a character) are left out."""
+    """The ids that ``source`` gives each token's text, bare and after a space: it may know a word
+    in one of the two forms only. Tokens that are no text (parts of a character) are left out."""
     special = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     origins = {}
     for token in range(tokenizer.get_vocab_size()):

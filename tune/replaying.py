@@ -73,7 +73,7 @@ def open_replay_proposer(method: str, config: SweepConfig) -> Proposer:
     folder = find_checkpoint(config.target.path)
     if method == "order":
         found = find_order_model(config.drafter.path, folder)
-        return RememberingOrderProposer(load_order_model(found))
+        return RememberingOrderProposer(load_order_model(found, folder))
     return open_proposers(folder, read_spec(folder), config.drafter, {method})[method]
 
 

@@ -63,8 +63,8 @@ def find_drafters(config: SpotConfig, folder: Path, spec: TargetSpec) -> Drafter
     order = graph = None
     if "order" in methods:
         order = find_order_model(config.drafter.path, folder)
-        open_order_proposer(order, spec.block_size)
+        open_order_proposer(order, folder, spec.block_size)
     if "graph" in methods:
         graph = find_graph(config.drafter.graph, folder)
         load_graphs(graph)
-    return Drafters(order, graph)
+    return Drafters(folder, order, graph)

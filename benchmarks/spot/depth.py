@@ -21,12 +21,13 @@ class DepthJob:
     traces: Path
     ids: tuple[str, ...]
     order: Path
+    target: Path
     depths: int
     states: int
 
     def run(self) -> dict[str, Any]:
         data = order_data(load_traces(self.traces, self.ids))
         deepest = min(self.depths, int(data.left_S.max()))
-        model = load_order_model(self.order)
+        model = load_order_model(self.order, self.target)
         found = accuracy_by_depth(model, data, range(1, deepest + 1), self.states)
         return {str(depth): facts for depth, facts in found.items()}

@@ -32,8 +32,9 @@ Tallies = dict[Drafting | None, Tally]
 
 @dataclass(frozen=True)
 class Drafters:
-    """Where the learned proposers lie."""
+    """Where the learned proposers lie, and the target that they draft for."""
 
+    target: Path
     order: Path | None
     graph: Path | None
 
@@ -44,7 +45,7 @@ class Drafters:
         if self.graph is not None:
             proposers["graph"] = open_graph_proposer(self.graph)
         if self.order is not None:
-            proposers["order"] = RememberingOrderProposer(load_order_model(self.order))
+            proposers["order"] = RememberingOrderProposer(load_order_model(self.order, self.target))
         return proposers
 
 

@@ -142,6 +142,7 @@ def order_depths(report: Report) -> dict[str, dict[str, Any]]:
                 report.traces(cell),
                 ids,
                 checked.drafters.order,
+                checked.folder,
                 figures.depths,
                 figures.states,
             )

@@ -16,7 +16,7 @@ from decoders.stale import Stale
 from decoders.state import State
 from decoders.tree import Ask, Candidates, DraftTree, Scores, grow_trees
 from drafters.bundle import load_order_model
-from drafters.features import MAX_BLOCK, TOP_K, StaleTensors
+from drafters.features import MAX_BLOCK, TOKENS, TOP_K, StaleTensors
 from drafters.order_model import Encoded, OrderModel
 from drafters.survival import survival_log_probs
 
@@ -108,14 +108,14 @@ def foreseen(view: View) -> list[State]:
     return [draft.state for draft in chain(view)[:run]]
 
 
-def open_order_proposer(folder: Path, block_size: int) -> OrderProposer:
+def open_order_proposer(folder: Path, target_folder: Path, block_size: int) -> OrderProposer:
     """The proposer of a drafter folder; refuses a block that the model was not made for."""
     if block_size > MAX_BLOCK:
         raise ValueError(
             f"drafter {folder.name} takes blocks of at most {MAX_BLOCK}; this target's block "
             f"size is {block_size}"
         )
-    return OrderProposer(load_order_model(folder))
+    return OrderProposer(load_order_model(folder, target_folder))
 
 
 def tree_key(view: View, candidates: Candidates) -> Hashable:
@@ -130,11 +130,15 @@ def stack_stale(views: Sequence[View]) -> StaleTensors:
     length = len(views[0].root)
     count = len(views)
     log_probs = np.zeros((count, length, TOP_K), dtype=np.float32)
+    ids = np.full((count, length, TOKENS), -1, dtype=np.int64)
     columns = np.zeros((3, count, length), dtype=np.float32)
     was_masked = np.zeros((count, length), dtype=bool)
     tail = np.zeros((count, length), dtype=bool)
     for index, view in enumerate(views):
         stale, at = view.stale, view.stale.positions
+        ids[index, :, 0] = view.root  # the positions that were filled keep this
+        ids[index, at] = -1
+        ids[index, at, : stale.ids.shape[1]] = stale.ids[:, :TOKENS]
         log_probs[index, at] = -np.inf
         log_probs[index, at, : stale.log_probs.shape[1]] = stale.log_probs
         columns[:, index, at] = stale.entropy, stale.log_odds, stale.rank_log_odds
@@ -143,6 +147,7 @@ def stack_stale(views: Sequence[View]) -> StaleTensors:
     caps = [cap_log_odds(view.options.cap) for view in views]
     return StaleTensors(
         torch.from_numpy(log_probs),
+        torch.from_numpy(ids),
         *torch.from_numpy(columns),
         was_masked_BL=torch.from_numpy(was_masked),
         prompt_tail_BL=torch.from_numpy(tail),

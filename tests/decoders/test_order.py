@@ -225,7 +225,7 @@ def test_a_saved_model_drafts_what_it_drafted(tmp_path) -> None:
     model = tiny_order_model()
     save_order_model(model, tmp_path)
     views = views_of()
-    loaded = open_order_proposer(tmp_path, BLOCK)
+    loaded = open_order_proposer(tmp_path, tmp_path, BLOCK)
     assert same(loaded.propose(views), OrderProposer(model).propose(views))
     assert loaded.model.config == model.config
 
@@ -233,7 +233,7 @@ def test_a_saved_model_drafts_what_it_drafted(tmp_path) -> None:
 def test_a_block_beyond_the_models_own_is_refused_with_the_limit(tmp_path) -> None:
     save_order_model(tiny_order_model(), tmp_path)
     with pytest.raises(ValueError, match="at most 32; this target's block size is 64"):
-        open_order_proposer(tmp_path, 64)
+        open_order_proposer(tmp_path, tmp_path, 64)
 
 
 def test_which_drafter_is_found(tmp_path) -> None:
@@ -246,4 +246,4 @@ def test_which_drafter_is_found(tmp_path) -> None:
         find_order_model(str(tmp_path / "nowhere"), tmp_path)
     (tmp_path / "own" / "config.json").write_text('{"model_type": "other"}')
     with pytest.raises(ValueError, match="model_type 'other' is not 'maskahead-order'"):
-        load_order_model(tmp_path / "own")
+        load_order_model(tmp_path / "own", None)

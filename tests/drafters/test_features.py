@@ -10,11 +10,13 @@ import torch
 from drafters.features import (
     NUM_PATH,
     NUM_STATIC,
+    TOKENS,
     TOP_K,
     StaleTensors,
     gap_to_best,
     path_features,
     static_features,
+    token_probs,
 )
 
 B, L = 3, 6
@@ -26,8 +28,11 @@ def stale_tensors(cap: float = math.inf) -> StaleTensors:
     top = log_probs.sort(dim=-1, descending=True).values
     masked = torch.tensor([[i != 2 for i in range(L)]] * B)
     odds = top[..., 0] - torch.log1p(-top[..., 0].exp())
+    ids = torch.randint(0, 900, (B, L, TOKENS), generator=generator)
+    ids[..., 1:][~masked] = -1
     return StaleTensors(
         log_probs_BLK=top[..., :TOP_K],
+        ids_BLC=ids,
         entropy_BL=-(top.exp() * top).sum(-1),
         log_odds_BL=odds,
         rank_log_odds_BL=odds,
@@ -62,11 +67,16 @@ def test_rows_that_were_not_masked_carry_no_distribution() -> None:
     assert torch.equal(one, other)
 
 
-def test_every_input_can_be_seen() -> None:
-    """Changing any one field changes the features of a masked position."""
+def test_features_see_every_input_but_the_token_ids() -> None:
+    """Changing any one field changes the features of a masked position; ids move between
+    tokenizers with the rest only because no feature holds them."""
     stale = stale_tensors(cap=1.0)
     base = static_features(stale)
+    others = replace(stale, ids_BLC=stale.ids_BLC + 7)
+    assert torch.equal(static_features(others), base)
     for field in fields(StaleTensors):
+        if field.name == "ids_BLC":
+            continue
         value = getattr(stale, field.name).clone()
         if value.dtype == torch.bool:
             value[0, 4] = ~value[0, 4]
@@ -77,6 +87,15 @@ def test_every_input_can_be_seen() -> None:
         changed = static_features(replace(stale, **{field.name: value}))
         assert not torch.equal(changed[0], base[0]), field.name
         assert torch.equal(changed[1:], base[1:]), field.name
+
+
+def test_a_token_counts_as_much_as_it_is_likely_and_a_filled_one_fully() -> None:
+    stale = stale_tensors()
+    found = token_probs(stale)
+    assert found[0, 2].tolist() == [1.0] + [0.0] * (TOKENS - 1)
+    torch.testing.assert_close(found[:, 3], stale.log_probs_BLK[:, 3, :TOKENS].exp())
+    hidden = replace(stale, ids_BLC=torch.full_like(stale.ids_BLC, -1))
+    assert not token_probs(hidden).any()
 
 
 @pytest.mark.parametrize("capped", [False, True])

@@ -31,7 +31,7 @@ def test_a_fitting_state_dict_becomes_a_drafter_folder(
     tensors = {prefix + name: tensor for name, tensor in model.state_dict().items()}
     torch.save({nested: tensors, "step": 3} if nested else tensors, tmp_path / "order.pt")
     import_order_model(tmp_path / "order.pt", tmp_path / "out")
-    loaded = load_order_model(tmp_path / "out")
+    loaded = load_order_model(tmp_path / "out", None)
     assert loaded.config == config
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, loaded.state_dict()[name]), name

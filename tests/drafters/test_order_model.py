@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -9,8 +10,9 @@ import pytest
 import torch
 
 from drafters.bundle import load_order_model, save_order_model
-from drafters.features import MAX_BLOCK, TOP_K, StaleTensors
-from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
+from drafters.features import MAX_BLOCK, TOKENS, TOP_K, StaleTensors
+from drafters.order_model import OrderModel, OrderModelConfig, build_order_model, hidden_tokens
+from models.text import save_tokenizer, train_tokenizer, vocabulary_digest
 from tests.reference.running import ORDER_FORMS, tiny_order_model
 
 L = 8
@@ -32,8 +34,11 @@ def stale_of(was: list[list[bool]], seed: int = 0) -> StaleTensors:
     log_probs = torch.log_softmax(torch.randn(*masked.shape, 40, generator=generator), dim=-1)
     top = log_probs.sort(dim=-1, descending=True).values[..., :TOP_K]
     odds = (top[..., 0] - torch.log1p(-top[..., 0].exp())) * masked
+    ids = torch.randint(0, 40, (*masked.shape, TOKENS), generator=generator)
+    ids[..., 1:][~masked] = -1
     return StaleTensors(
         log_probs_BLK=top * masked[..., None],
+        ids_BLC=ids,
         entropy_BL=torch.rand(masked.shape, generator=generator) * masked,
         log_odds_BL=odds,
         rank_log_odds_BL=odds,
@@ -47,9 +52,12 @@ def log_q(model: OrderModel, masked: torch.Tensor = MASKED) -> torch.Tensor:
     return model(model.encode(stale_of(WAS)), masked)
 
 
-@forms
-def test_it_has_the_papers_size(form: Form) -> None:
-    model = build_order_model(OrderModelConfig(encodes=form))
+PAPERS = {"encodes": "states", "token_buckets": 0, "feed_forward": 512}
+
+
+@pytest.mark.parametrize("sizes", [{"encodes": form} for form in ORDER_FORMS] + [PAPERS])
+def test_it_has_the_papers_size(sizes: dict) -> None:
+    model = build_order_model(OrderModelConfig(**sizes))
     assert model.num_parameters == pytest.approx(620_000, rel=0.03)
 
 
@@ -102,6 +110,39 @@ def test_an_untrained_model_leans_on_the_stale_order(form: Form) -> None:
     assert torch.equal(model(model.encode(stale), MASKED).argmax(-1), capped.argmax(-1))
 
 
+@forms
+def test_only_tokens_that_it_may_read_change_the_prediction(form: Form) -> None:
+    model = tiny_order_model(encodes=form)
+    stale = stale_of(WAS)
+    others = replace(stale, ids_BLC=(stale.ids_BLC + 5) % 40)
+    none = replace(stale, ids_BLC=torch.full_like(stale.ids_BLC, -1))
+
+    def predicted(of: StaleTensors) -> torch.Tensor:
+        return model(model.encode(of), MASKED)
+
+    assert not torch.equal(predicted(stale), predicted(others))
+    with hidden_tokens(model):
+        assert torch.equal(predicted(stale), predicted(none))
+        assert torch.equal(predicted(stale), predicted(others))
+    assert model.reads_tokens
+
+
+def test_a_model_without_a_token_table_reads_no_ids() -> None:
+    model = build_order_model(tiny_order_model().config.model_copy(update={"token_buckets": 0}))
+    stale = stale_of(WAS)
+    others = replace(stale, ids_BLC=stale.ids_BLC + 5)
+    one, other = (model(model.encode(of), MASKED) for of in (stale, others))
+    assert torch.equal(one, other)
+
+
+def test_hidden_tokens_have_a_temperature_of_their_own() -> None:
+    model = tiny_order_model()
+    model.config = model.config.model_copy(update={"temperature": 2.0, "blind_temperature": 4.0})
+    assert model.temperature == 2.0
+    with hidden_tokens(model):
+        assert model.temperature == 4.0
+
+
 def test_the_temperature_flattens_the_distribution() -> None:
     sharp = tiny_order_model()
     flat = build_order_model(sharp.config.model_copy(update={"temperature": 4.0})).eval()
@@ -134,7 +175,7 @@ def test_what_was_saved_comes_back(form: Form, tmp_path: Path) -> None:
     sizes = {"width": 32, "heads": 4, "layers": 2, "feed_forward": 64, "temperature": 1.5}
     model = build_order_model(OrderModelConfig(encodes=form, **sizes))
     save_order_model(model, tmp_path)
-    loaded = load_order_model(tmp_path)
+    loaded = load_order_model(tmp_path, None)
     assert loaded.config == model.config
     assert type(loaded) is type(model)
     assert not loaded.training
@@ -148,4 +189,19 @@ def test_weights_of_another_size_are_refused_by_name(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "config.json").read_text()) | small.model_dump()
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"model\.safetensors: .*Unexpected key.*\.1\."):
-        load_order_model(tmp_path)
+        load_order_model(tmp_path, None)
+
+
+def test_it_reads_the_ids_of_the_vocabulary_that_it_learnt_and_no_other(tmp_path: Path) -> None:
+    train_texts = {"own": ["one two three"] * 9, "other": ["four five six"] * 9}
+    for name, texts in train_texts.items():
+        save_tokenizer(train_tokenizer(texts, 270), tmp_path / name)
+    (tmp_path / "none").mkdir()
+    config = OrderModelConfig(vocabulary=vocabulary_digest(tmp_path / "own"), width=32, layers=1)
+    save_order_model(build_order_model(config), tmp_path / "order")
+    reads = {
+        name: load_order_model(tmp_path / "order", tmp_path / name).reads_tokens
+        for name in ("own", "other", "none")
+    }
+    assert reads == {"own": True, "other": False, "none": False}
+    assert not load_order_model(tmp_path / "order", None).reads_tokens

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from drafters.features import TOKENS
 from drafters.order_data import OrderData, batch_of, draw_batch
-from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
+from drafters.order_model import OrderModel, OrderModelConfig, build_order_model, hidden_tokens
 from drafters.order_training import (
     OrderTrainingConfig,
     accuracy_by_depth,
     fit_temperature,
+    hide_tokens,
     in_chunks,
     train_order_model,
 )
@@ -40,10 +42,13 @@ def trajectories(count: int, seed: int) -> OrderData:
             left.append(BLOCK - 1 - step)
     total = next_row
     log_probs = np.full((total, TOP), -4.0, dtype=np.float16)
+    draw_ids = draw.integers(0, 50, (total, TOKENS), dtype=np.int32)
     flat = np.zeros(total, dtype=np.float32)
     return OrderData(
         row_SL=np.stack(rows),
+        state_SL=np.full((len(rows), BLOCK), 7, dtype=np.int32),
         log_probs_RK=log_probs,
+        ids_RC=draw_ids,
         entropy_R=np.concatenate(entropies),
         log_odds_R=flat,
         rank_log_odds_R=flat,
@@ -88,6 +93,49 @@ def test_the_fitted_temperature_is_the_one_that_the_truth_was_drawn_with(
         torch.manual_seed(4)
         truth = replace(batch, next_BN=drawn.sample())
         assert fit_temperature(trained, truth) == pytest.approx(wanted, rel=0.1)
+
+
+def test_a_batch_holds_the_tokens_that_stand_and_those_that_may_come() -> None:
+    data = trajectories(3, seed=5)
+    stale = batch_of(data, np.array([2]), np.array([[1]])).stale
+    masked = data.row_SL[2] >= 0
+    assert masked.sum() == BLOCK - 2
+    assert stale.ids_BLC[0, masked].tolist() == data.ids_RC[data.row_SL[2][masked]].tolist()
+    assert stale.ids_BLC[0, ~masked].tolist() == [[7] + [-1] * (TOKENS - 1)] * 2
+
+
+def test_the_share_of_states_whose_tokens_are_hidden_is_the_one_asked_for() -> None:
+    data = trajectories(50, seed=6)
+    for share in (0.0, 0.3, 1.0):
+        batch = draw_batch(data, 2000, 4, 1, np.random.default_rng(0))
+        hide_tokens(batch, share, np.random.default_rng(1))
+        hidden = (batch.stale.ids_BLC == -1).flatten(1).all(1)
+        assert float(hidden.float().mean()) == pytest.approx(share, abs=0.03)
+
+
+def test_an_order_that_only_the_tokens_tell_is_learnt() -> None:
+    """Positions go by their token's id; no probability differs."""
+    data, held = (by_token(trajectories(n, seed)) for n, seed in ((80, 1), (40, 2)))
+    torch.manual_seed(0)
+    model = build_order_model(SMALL.model_copy(update={"token_buckets": 64}))
+    config = OrderTrainingConfig(steps=150, batch_size=64, max_depth=4, prefixes=4, warmup=10)
+    train_order_model(model, data, config, lambda row: None)
+    for found in accuracy_by_depth(model, held, range(1, 4)).values():
+        assert found["model"] > 0.8
+    with hidden_tokens(model):
+        for found in accuracy_by_depth(model, held, range(1, 4)).values():
+            assert found["model"] < 0.7
+
+
+def by_token(data: OrderData) -> OrderData:
+    """The same blocks, their entropies told by the first candidate instead."""
+    ids = np.full_like(data.ids_RC, 60)
+    ids[:, 0] = np.round(data.entropy_R * 12)
+    log_probs = np.full_like(data.log_probs_RK, -8.0)
+    log_probs[:, 0] = -0.1
+    return replace(
+        data, ids_RC=ids, entropy_R=np.zeros_like(data.entropy_R), log_probs_RK=log_probs
+    )
 
 
 def test_a_batch_holds_true_prefixes() -> None:

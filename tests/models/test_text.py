@@ -74,7 +74,9 @@ def test_chat_messages_follow_the_template_up_to_the_reply(codec: TextCodec) -> 
 
 
 @pytest.mark.parametrize("cut", ["digits", "spaces"])
-def test_digits_are_single_so_that_arithmetic_can_be_learnt(cut: Literal["digits", "spaces"]) -> None:
+def test_digits_are_single_so_that_arithmetic_can_be_learnt(
+    cut: Literal["digits", "spaces"],
+) -> None:
     tokenizer = train_tokenizer(TEXTS, 320, cut)
     pieces = [tokenizer.decode([i]) for i in tokenizer.encode("12 + 345").ids]
     assert [p.strip() for p in pieces if any(c.isdigit() for c in p)] == list("12345")

@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_drafter_comes_out_with_a_card_of_held_out_accuracy(folder: Path) -> None:
     rows: list[dict] = []
     out = train_order(config(folder, steps=4), rows.append)
-    model = load_order_model(out)
+    model = load_order_model(out, folder / "target")
     card = json.loads((out / "card.json").read_text())
     assert card["parameters"] == model.num_parameters
     assert str(folder) not in json.dumps(card), "a model's facts, not this machine's"
@@ -50,6 +50,8 @@ def test_a_drafter_comes_out_with_a_card_of_held_out_accuracy(folder: Path) -> N
     assert model.config.temperature == told
     [told] = [row["survival_scale"] for row in rows if "survival_scale" in row]
     assert model.config.survival_scale == told != 1.0
+    assert model.reads_tokens
+    assert card["held_out"]["heldout"]["with_tokens_hidden"].keys() == accuracy.keys()
     assert not (out / PROGRESS).exists()
 
 

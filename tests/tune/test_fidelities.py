@@ -88,7 +88,7 @@ def test_remembered_scores_draft_the_same(
     sweep_config: SweepConfig, group: InProcess, sweep_target: Path
 ) -> None:
     traces = group.record(heldout(sweep_config.tasks, 2).rows, sweep_config.reference)
-    model = load_order_model(sweep_target / "order")
+    model = load_order_model(sweep_target / "order", sweep_target)
     remembering, plain = RememberingOrderProposer(model), OrderProposer(model)
     for budget, gamma in ((6, 0.0), (3, 0.0), (6, 0.05), (6, 0.0)):
         options = DecodeOptions(method="order", budget=budget, gamma=gamma, max_new_tokens=24)
