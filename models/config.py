@@ -4,13 +4,15 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+Dtype = Literal["float32", "bfloat16", "float64"]
+
 
 class TargetConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     path: str = "sdar-tiny"
     """A checkpoint folder, or the name of a bundled target."""
-    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    dtype: Dtype = "float32"
     """Of weights and activations."""
     device: str = "cpu"
     """cpu, cuda, or cuda:N."""

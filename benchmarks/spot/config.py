@@ -8,7 +8,7 @@ from decoders.cost_curve import CostCurve
 from decoders.options import LARGEST_BUDGET, LOSSLESS, PROPOSERS, DecodeOptions, Temperature
 from decoders.stale import TOP_CANDIDATES
 from drafters.config import DrafterConfig
-from models.config import TargetConfig
+from models.config import Dtype, TargetConfig
 from tasks.bundled import find_task
 
 Budget = Annotated[int, Field(ge=1, le=LARGEST_BUDGET)]
@@ -102,6 +102,23 @@ class LiveConfig(_Frozen):
     """Passes over them."""
 
 
+class EqualityConfig(_Frozen):
+    """One block copy a forward against many, in dtypes where rounding depends on the shape."""
+
+    problems: int = Field(default=8, ge=0)
+    """Of the main table's first, for each task; 0 leaves this stage out."""
+    dtypes: tuple[Dtype, ...] = ("bfloat16",)
+    caps: tuple[Cap, ...] = (1.0, 0.9)
+    budgets: tuple[Budget, ...] = (8, 20)
+    """Drafts of a chain."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "EqualityConfig":
+        for name in ("dtypes", "caps", "budgets"):
+            _check_distinct(f"equality.{name}", getattr(self, name))
+        return self
+
+
 class WhatIfConfig(_Frozen):
     """Prices for the replayed rounds: an assumption about some machine, never a measurement."""
 
@@ -143,6 +160,7 @@ class SpotConfig(_Frozen):
     figures: FiguresConfig = FiguresConfig()
     sweeps: SweepsConfig = SweepsConfig()
     live: LiveConfig = LiveConfig()
+    equality: EqualityConfig = EqualityConfig()
     what_if: WhatIfConfig = WhatIfConfig()
 
     @model_validator(mode="after")
@@ -153,6 +171,7 @@ class SpotConfig(_Frozen):
         for name, count in (
             ("sweeps.problems", self.sweeps.problems),
             ("live.problems", self.live.problems),
+            ("equality.problems", self.equality.problems),
         ):
             if count > self.main.problems:
                 raise ValueError(

@@ -1,7 +1,7 @@
 """All that was measured, and what its tables share: columns and the words that explain them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.paired import quartiles
@@ -37,6 +37,8 @@ class Found:
     correct: Mapping[str, Correct]
     depths: Mapping[str, Mapping[str, Mapping[str, float]]]
     live: Mapping[str, LiveRows]
+    equality: Mapping[tuple[str, str], Sequence[Row]] = field(default_factory=dict)
+    """By task and dtype."""
 
     def tally(self, task: str, rule: DecodeOptions, drafting: Drafting | None = None) -> Tally:
         """Of a setting, or of its draft-free run."""

@@ -13,12 +13,22 @@ from benchmarks.spot.curves import (
     order_accuracy_table,
     reliability_table,
 )
+from benchmarks.spot.equality import equality_table
 from benchmarks.spot.found import Found, Table
 from benchmarks.spot.jobs import short_digest
 from benchmarks.spot.logbook import log_report
 from benchmarks.spot.rules import accuracy_table, capped_table
 from benchmarks.spot.speed import live_table
-from benchmarks.spot.stages import Report, measure, order_depths, record, replay, scores, stage
+from benchmarks.spot.stages import (
+    Report,
+    equality,
+    measure,
+    order_depths,
+    record,
+    replay,
+    scores,
+    stage,
+)
 from benchmarks.spot.tables import gamma_table, main_table, oracle_table, temperature_table
 from benchmarks.spot.writing import REPORT, write_report
 from cluster.console import say
@@ -35,6 +45,7 @@ TABLES = (
     acceptance_table,
     reliability_table,
     capped_table,
+    equality_table,
     accuracy_table,
 )
 
@@ -46,8 +57,8 @@ def run_spot(checked: Checked, out: Path, command: str, tracking: Tracking) -> l
         record(report)
         replayed, depths = replay(report), order_depths(report)
         correct = scores(report)
-        live = measure(report)
-        found = Found(checked.config, replayed, correct, depths, live)
+        live, equal = measure(report), equality(report)
+        found = Found(checked.config, replayed, correct, depths, live, equal)
     tables = [make(found) for make in TABLES]
     with stage("write"):
         facts = describe(checked)

@@ -1,5 +1,5 @@
-"""The report's stages: record, replay, order accuracy, score, live. Each goes on behind what an
-earlier run left: a result whose digest fits is read again, another one is made anew."""
+"""The report's stages: record, replay, order accuracy, score, live, equality. Each goes on behind
+what an earlier run left: a result whose digest fits is read again, another one is made anew."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,6 +13,7 @@ from actors.runner import Runner, open_runner
 from benchmarks.spot.cells import Cell, cell_name, main_draftings, plan_cells, standard_rule
 from benchmarks.spot.check import Checked
 from benchmarks.spot.depth import DepthJob
+from benchmarks.spot.equality import EqualityRows, measure_equality
 from benchmarks.spot.jobs import keep, kept, run_jobs
 from benchmarks.spot.live import LiveRows, measure_live
 from benchmarks.spot.recording import asked_of, load_traces, record_cell, trace_facts, trace_folder
@@ -202,3 +203,34 @@ def _measure_cell(
         rows = measure_live(report.runner, prompts, rule, draftings, repeats, show)
         rows = keep(path, facts, rows)
     return rows
+
+
+def equality(report: Report) -> dict[tuple[str, str], EqualityRows]:
+    """One copy against many, by task and dtype; nothing without problems for it."""
+    config, asked_for = report.checked.config, report.checked.config.equality
+    if not asked_for.problems:
+        return {}
+    rules = [standard_rule(config, cap=cap) for cap in asked_for.caps]
+    found: dict[tuple[str, str], EqualityRows] = {}
+    with stage("equality") as show:
+        pairs = [(dtype, task) for dtype in asked_for.dtypes for task in config.tasks]
+        for index, (dtype, task) in enumerate(pairs):
+            path = report.out / "equality" / f"{task}-{dtype}.json"
+            facts = report.facts(Cell(task, rules[0], asked_for.problems, ()), drafted=False)
+            target = config.target.model_copy(update={"dtype": dtype})
+            facts |= {"equality": asked_for.model_dump(), "target_config": target.model_dump()}
+            rows = kept(path, facts)
+            if rows is None:
+                asked = asked_of(config, task, asked_for.problems)
+                prompts = [PromptRow(id=p.id, prompt=p.prompt) for p in asked]
+                with open_runner(target, config.drafter, {"chain"}) as runner:
+                    made = measure_equality(
+                        runner,
+                        prompts,
+                        rules,
+                        asked_for.budgets,
+                        lambda n, of, i=index: show(i * of + n, len(pairs) * of),
+                    )
+                rows = keep(path, facts, {"rows": made})
+            found[task, dtype] = rows["rows"]
+    return found

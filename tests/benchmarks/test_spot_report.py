@@ -26,6 +26,7 @@ SMALL = {
     "figures": {"commits": 4, "depths": 3, "states": 50},
     "sweeps": {"problems": 1, "temperatures": [0.0, 1.5], "caps": [1.0, 0.9], "budgets": [3]},
     "live": {"problems": 1},
+    "equality": {"problems": 2, "dtypes": ["float64", "bfloat16"], "budgets": [3]},
 }
 
 
@@ -89,6 +90,21 @@ def test_live_outputs_are_exact_and_replay_foretold_their_forwards(
     assert {row["certificate"] for row in tables["main"].rows} == {"exact 1/1"}
 
 
+def test_many_copies_compute_what_one_does_where_the_dtype_holds_it(
+    tables: dict[str, Table],
+) -> None:
+    rows = tables["equality"].rows
+    assert [(row["dtype"], row["cap"]) for row in rows] == [
+        (dtype, cap) for dtype in ("float64", "bfloat16") for cap in (1.0, 0.9)
+    ]
+    for row in rows:
+        assert row["equal_low"] <= row["equal"] <= row["equal_high"]
+        assert 0 < row["shared"] <= 1
+        assert (row["margin"] is None) == (row["equal"] == 1)
+    exact = [row for row in rows if row["dtype"] == "float64"]
+    assert {(row["equal"], row["shared"]) for row in exact} == {(1, 1)}
+
+
 def test_ceilings_and_baselines_are_where_they_must_be(tables: dict[str, Table]) -> None:
     factors = {(r["method"], r["budget"]): r["nfe_factor"] for r in tables["oracle"].rows}
     assert factors["oracle-joint", 3] == max(factors.values())
@@ -108,7 +124,7 @@ def test_ceilings_and_baselines_are_where_they_must_be(tables: dict[str, Table])
 def test_the_same_command_again_makes_nothing_anew_and_logs_to_the_same_run(
     checked: Checked, tracking: Tracking, out: Path, tables: dict[str, Table]
 ) -> None:
-    folders = ("traces", "replay", "order", "scores", "live")
+    folders = ("traces", "replay", "order", "scores", "live", "equality")
     before = times(out, *folders)
     assert {path.relative_to(out).parts[0] for path in before} == {*folders}
     again = run_spot(checked, out, "maskahead report spot", tracking)
