@@ -20,6 +20,17 @@ TOKENS = 8
 MAX_BLOCK = 32
 NUM_STATIC = 2 * TOP_K + 17
 NUM_PATH = 12
+STATIC_GROUPS = {
+    "top probabilities": slice(0, 2 * TOP_K),
+    "entropy, margin, log-odds": slice(2 * TOP_K, 2 * TOP_K + 3),
+    "capped order": slice(2 * TOP_K + 3, 2 * TOP_K + 6),
+    "gap": slice(2 * TOP_K + 6, 2 * TOP_K + 9),
+    "neighbours": slice(2 * TOP_K + 9, 2 * TOP_K + 13),
+    "block": slice(2 * TOP_K + 13, NUM_STATIC),
+}
+"""Columns of :func:`static_features` that belong together."""
+PATH_GROUPS = {"fills": slice(0, 5), "path gap": slice(5, 8), "path neighbours": slice(8, NUM_PATH)}
+"""Columns of :func:`path_features` that belong together."""
 FILLED, SHARE, LEFT = 0, 3, 4
 """Columns of :func:`path_features`: filled since; 1 / (1 + fills); share of masked positions."""
 

@@ -120,6 +120,7 @@ class TokenReader(nn.Module):
 class OrderModel(nn.Module, ABC):
     """``log q(s | y)`` over the positions that are masked in a hypothetical state y."""
 
+    path_in: nn.Linear
     reads_tokens = True
     """Off, token ids are hidden from a model that could read them."""
 

@@ -1,0 +1,145 @@
+"""Which inputs of the order model help: trainings that differ in one of them, side by side.
+
+Every training sees the same batches of the same traces; ``gain`` is the accuracy of all inputs
+minus that without the named one, in points (hundredths). Short trainings: the differences count,
+not the level.
+
+    python -m benchmarks.order_ablation --config configs/train-order.yaml --steps 400 --out a.json
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from torch import nn
+
+from benchmarks.machine import git_commit, machine, versions
+from cluster.configuration import load_config
+from cluster.console import progress, show_table
+from drafters.features import PATH_GROUPS, STATIC_GROUPS
+from drafters.order_data import OrderData, concatenate
+from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
+from drafters.order_training import OrderTrainingConfig, accuracy_by_depth, train_order_model
+from tasks.files import write_whole
+from tasks.recordings import record_all
+from tasks.train_order import DEPTHS, TrainOrderConfig, order_data
+
+ALL = "all inputs"
+TOKENS = "token ids"
+Report = Callable[[dict], None]
+
+
+def variants(config: OrderModelConfig) -> list[str]:
+    """Names of the trainings: everything, then without each input."""
+    tokens = [TOKENS] if config.token_buckets else []
+    return [ALL, *tokens, *STATIC_GROUPS, *PATH_GROUPS]
+
+
+def build_without(name: str, config: OrderModelConfig) -> OrderModel:
+    """A network that does not see the named input; all else starts from the same random weights."""
+    torch.manual_seed(0)
+    if name == TOKENS:
+        return build_order_model(config.model_copy(update={"token_buckets": 0}))
+    model = build_order_model(config)
+    for layer, groups in ((model.static_in, STATIC_GROUPS), (model.path_in, PATH_GROUPS)):
+        if name in groups:
+            silence(layer, groups[name])
+    return model
+
+
+def silence(layer: nn.Linear, columns: slice) -> None:
+    """Let ``layer`` see zeros in some columns of its input."""
+    seen = torch.ones(layer.in_features)
+    seen[columns] = 0
+    layer.register_forward_pre_hook(lambda _, inputs: (inputs[0] * seen,))
+
+
+def ablate(
+    config: OrderModelConfig,
+    training: OrderTrainingConfig,
+    data: OrderData,
+    held_out: Mapping[str, OrderData],
+    names: Iterable[str],
+    report: Report,
+) -> dict[str, dict[str, float]]:
+    """Mean next-commit accuracy over the depths, by variant and held-out recording."""
+    found: dict[str, dict[str, float]] = {}
+    for name in names:
+        model = build_without(name, config)
+        train_order_model(model, data, training, lambda row, n=name: report({"without": n} | row))
+        found[name] = {which: mean_accuracy(model, states) for which, states in held_out.items()}
+    return found
+
+
+def mean_accuracy(model: OrderModel, data: OrderData) -> float:
+    """Over depths 1 to 8, each with the same weight."""
+    table = accuracy_by_depth(model, data, DEPTHS)
+    return float(np.mean([row["model"] for row in table.values()]))
+
+
+def rows_of(found: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+    """One row a variant: its accuracy on every recording, and what the input is worth there."""
+    return [
+        {"without": "-" if name == ALL else name}
+        | {which: round(value, 3) for which, value in own.items()}
+        | {
+            f"{which} gain": round(100 * (found[ALL][which] - value), 1)
+            for which, value in own.items()
+        }
+        for name, own in found.items()
+    ]
+
+
+def load_recordings(
+    config: TrainOrderConfig, report: Report
+) -> tuple[OrderData, dict[str, OrderData]]:
+    """The states to learn from, and the held-out ones by the name of their recording."""
+    stores = record_all(config.recordings, config.target, Path(config.traces), report)
+    pairs = list(zip(config.recordings, stores, strict=True))
+    learnt = [
+        order_data(store.load())
+        for recording, store in pairs
+        if recording.split == "train" and recording.temperature == 0
+    ]
+    held_out = {r.name: order_data(s.load()) for r, s in pairs if r.split == "heldout"}
+    return concatenate(learnt), held_out
+
+
+def main(
+    config: Annotated[Path, typer.Option(help="As for train order: recordings, model, training.")],
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of every variant.")] = 400,
+    only: Annotated[
+        str | None, typer.Option(help="Inputs to leave out, comma-separated; default: each.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="JSON file for the rows.")] = None,
+) -> None:
+    """Train the order model without each of its inputs and compare held-out accuracy."""
+    settings = load_config(TrainOrderConfig, config, [])
+    names = variants(settings.model)
+    if only is not None:
+        unknown = sorted(set(only.split(",")) - set(names))
+        if unknown:
+            raise typer.BadParameter(f"{unknown[0]!r}: choose from {', '.join(names[1:])}")
+        names = [ALL, *only.split(",")]
+    training = settings.training.model_copy(update={"steps": steps})
+    with progress("ablation") as show:
+        data, held_out = load_recordings(settings, lambda row: None)
+
+        def report(row: dict) -> None:
+            show(names.index(row["without"]) * steps + row["step"], len(names) * steps)
+
+        found = ablate(settings.model, training, data, held_out, names, report)
+    rows = rows_of(found)
+    show_table("Inputs of the order model: mean accuracy over depths 1 to 8", rows)
+    if out is not None:
+        facts = {"steps": steps, "states": data.num_states, "commit": git_commit()}
+        facts |= {"machine": machine(), "versions": versions(), "rows": rows}
+        write_whole(out, json.dumps(facts, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,62 @@
+"""Leaving an input out leaves out that input, and nothing else."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks.order_ablation import ALL, TOKENS, ablate, build_without, rows_of, variants
+from drafters.features import NUM_PATH, NUM_STATIC, PATH_GROUPS, STATIC_GROUPS
+from drafters.order_model import OrderModelConfig
+from drafters.order_training import OrderTrainingConfig
+from tests.drafters.test_order_model import MASKED, WAS, stale_of
+from tests.drafters.test_order_training import trajectories
+
+SIZES = OrderModelConfig(width=16, layers=1, heads=2, feed_forward=16, head_width=8)
+
+
+@pytest.mark.parametrize(
+    ("groups", "width"), [(STATIC_GROUPS, NUM_STATIC), (PATH_GROUPS, NUM_PATH)]
+)
+def test_groups_hold_every_column_once(groups: dict[str, slice], width: int) -> None:
+    columns = [c for part in groups.values() for c in range(*part.indices(width))]
+    assert sorted(columns) == list(range(width))
+
+
+@pytest.mark.parametrize("encodes", ["root", "states"])
+@pytest.mark.parametrize("name", [*STATIC_GROUPS, *PATH_GROUPS])
+def test_a_silenced_input_no_longer_counts_and_all_others_do(name: str, encodes: str) -> None:
+    config = OrderModelConfig.model_validate(SIZES.model_dump() | {"encodes": encodes})
+    for layer_name, groups, width in (
+        ("static_in", STATIC_GROUPS, NUM_STATIC),
+        ("path_in", PATH_GROUPS, NUM_PATH),
+    ):
+        layer = getattr(build_without(name, config), layer_name)
+        columns = torch.eye(width)
+        changes = (layer(columns) - layer(torch.zeros(width))).abs().sum(-1) > 0
+        silenced = set(range(*groups[name].indices(width))) if name in groups else set()
+        assert {i for i in range(width) if not changes[i]} == silenced
+
+
+def test_without_token_ids_no_token_counts() -> None:
+    model, stale = build_without(TOKENS, SIZES), stale_of(WAS)
+    others = replace(stale, ids_BLC=stale.ids_BLC + 3)
+    one, other = (model(model.encode(of), MASKED) for of in (stale, others))
+    assert torch.equal(one, other)
+
+
+def test_an_input_that_decides_the_order_is_worth_something() -> None:
+    """The blocks of these trajectories go by entropy, which only one group holds."""
+    training = OrderTrainingConfig(steps=80, batch_size=48, max_depth=4, prefixes=4, warmup=10)
+    names = [ALL, "entropy, margin, log-odds", "neighbours"]
+    held = {"held": trajectories(30, seed=2)}
+    sizes = SIZES.model_copy(update={"width": 32, "heads": 4, "feed_forward": 64})
+    found = ablate(sizes, training, trajectories(60, seed=1), held, names, lambda row: None)
+    gains = {row["without"]: row["held gain"] for row in rows_of(found)}
+    assert gains["-"] == 0
+    assert gains["entropy, margin, log-odds"] > 10 > abs(gains["neighbours"])
+
+
+def test_all_inputs_are_asked_about() -> None:
+    assert variants(SIZES) == [ALL, TOKENS, *STATIC_GROUPS, *PATH_GROUPS]
+    assert TOKENS not in variants(SIZES.model_copy(update={"token_buckets": 0}))
