@@ -84,6 +84,12 @@ class Balance:
     """Rounds since the last proposal."""
     limit: int = FIRST
     proposals: int = 0
+    foreseen: float = 0.0
+    """Accepted drafts that were expected of all that were verified."""
+    accepted: int = 0
+    """Accepted drafts there were."""
+    verified: int = 0
+    """Requests times rounds with drafts."""
     _timings: deque[float] = field(default_factory=lambda: deque(maxlen=TIMINGS))
 
     @property
@@ -232,6 +238,7 @@ class AutoBudget:
             kind, balance = kind_of(view.options), self.balance(view.options)
             share = price * len(indices) / total if total else 0.0
             gain = sum(row[index] for index in indices)
+            balance.foreseen += gain
             gains.setdefault(kind, []).append(gain - plain * (share + balance.drafter_seconds))
             counts[kind] = max(counts.get(kind, 0), len(indices))
         for kind, found in gains.items():
@@ -239,7 +246,10 @@ class AutoBudget:
 
     def observe(self, view: View, drafts: Sequence[Draft], reached: Collection[State]) -> None:
         """What became of a request's verified drafts."""
-        reliability = self.balance(view.options).reliability
+        balance = self.balance(view.options)
+        reliability = balance.reliability
+        balance.verified += bool(drafts)
+        balance.accepted += sum(draft.state in reached for draft in drafts)
         free = view.root.count(view.end.mask_id)
         for draft in drafts:
             depth = free - draft.state.count(view.end.mask_id)

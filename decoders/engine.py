@@ -28,7 +28,7 @@ class Engine:
         self.proposers = proposers
         self.codec: TextCodec | None = open_codec(folder)
         self._slots = count()
-        self._auto = AutoBudget(self._cost_curve)
+        self.auto = AutoBudget(self._cost_curve)
 
     def requests(self, rows: Iterable[PromptRow], options: DecodeOptions) -> list[Request]:
         """Requests of prompt rows, in their order; results are told apart by their ids."""
@@ -40,7 +40,7 @@ class Engine:
 
     def decoder(self, observer: Observer | None = None) -> Decoder:
         """A fresh, empty batch on this target."""
-        return Decoder(self.target, self.proposers, observer, self._slots, self._auto)
+        return Decoder(self.target, self.proposers, observer, self._slots, self.auto)
 
     def _cost_curve(self, anew: bool) -> CostCurve:
         """What a forward of this target costs here: measured once on every kind of machine, unless
