@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from decoders.cost_curve import CostCurve
-from decoders.options import LARGEST_BUDGET, LOSSLESS, PROPOSERS, DecodeOptions, Temperature
+from decoders.options import LARGEST_BUDGET, LOSSLESS, DecodeOptions, Temperature
 from decoders.stale import TOP_CANDIDATES
 from drafters.config import DrafterConfig
 from models.config import Dtype, TargetConfig
@@ -78,8 +78,15 @@ class SweepsConfig(_Frozen):
 
     problems: int = Field(default=30, ge=1)
     """Held-out problems of each task."""
-    methods: tuple[str, ...] = ("chain", "wtree", "graph", "order")
-    budgets: tuple[Budget, ...] = (8,)
+    methods: tuple[str, ...] = (
+        "chain",
+        "wtree",
+        "graph",
+        "order",
+        "oracle-position",
+        "oracle-joint",
+    )
+    budgets: tuple[Budget, ...] = (4, 20)
     temperatures: tuple[Temperature, ...] = (0.0, 0.7, 1.0, 1.5, 2.0)
     """Each with coupled and with independent verification."""
     caps: tuple[Cap, ...] = (1.0, 0.99, 0.95, 0.9, 0.8, 0.7, 0.5, 0.0)
@@ -87,7 +94,7 @@ class SweepsConfig(_Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> "SweepsConfig":
-        _check_methods("sweeps.methods", self.methods, PROPOSERS)
+        _check_methods("sweeps.methods", self.methods, LOSSLESS)
         for name in ("budgets", "temperatures", "caps"):
             _check_distinct(f"sweeps.{name}", getattr(self, name))
         return self

@@ -25,7 +25,7 @@ def configured(*settings: str) -> SpotConfig:
     ("setting", "said"),
     [
         ("main.methods=[chian]", "main.methods 'chian': choose from chain, .*oracle-joint"),
-        ("sweeps.methods=[oracle-joint]", "sweeps.methods 'oracle-joint': .*choose from chain"),
+        ("sweeps.methods=[threshold]", "sweeps.methods 'threshold': .*choose from chain"),
         ("main.budgets=[4, 4]", r"main.budgets \[4, 4\] must list each value once"),
         ("main.budgets=[0]", "main.budgets.0: 0 must be greater"),
         ("figures.candidates=[9]", "figures.candidates.0: 9 must be less"),
