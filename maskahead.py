@@ -248,6 +248,8 @@ def import_order(
 
     model = import_order_model(file, out)
     say(f"drafter: {out} ({model.num_parameters:,} parameters)")
+    if model.tokens is not None:
+        say("its token ids stay hidden: a state dict does not tell whose they are")
 
 
 @report.command(

@@ -1,6 +1,6 @@
 """The promise of ``budget: auto``: never slower than draft-free, and near the best fixed setting.
 
-Every prompt is decoded draft-free, with ``auto`` and with fixed settings, in turn; a ratio compares
+Every batch is decoded draft-free, with ``auto`` and with fixed settings, in turn; a ratio compares
 two runs of one batch that follow each other closely, so that the machine's moods fall out. Cells
 are tasks x batch sizes x temperatures x caps. ``oracle allows`` is what a drafter that knew the
 order could make of it: the position oracle replayed at its best budget, priced by the same measured
@@ -12,7 +12,6 @@ cost of a forward, for batches of one.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,21 +20,21 @@ import typer
 
 from actors.loading import open_engine
 from actors.runner import Runner, engine_runner
-from benchmarks.certificate import certify
 from benchmarks.machine import git_commit, machine, versions
-from benchmarks.paired import BASELINE, Measured, measure
-from benchmarks.spot.tally import tally
+from benchmarks.paired import BASELINE, measure
+from benchmarks.spot.cells import Drafting
+from benchmarks.spot.live import certify_rows
+from benchmarks.spot.replaying import draft_free_tally, replay_tally
 from cluster.console import progress, show_table
 from decoders.cost_curve import CostCurve
 from decoders.engine import Engine
-from decoders.options import DecodeOptions
+from decoders.options import PROPOSERS, DecodeOptions
 from decoders.prompts import PromptRow
 from decoders.proposers.base import Proposer
-from decoders.replay import replay
 from decoders.trace import Trace
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
-from tasks.bundled import problems
+from tasks.bundled import find_task, problems
 from tasks.files import write_whole
 
 PROBLEM_SEED = 7
@@ -43,6 +42,12 @@ ORACLE = "oracle-position"
 ORACLE_BUDGETS = (1, 2, 4, 8, 16, 32)
 AUTO = "auto"
 RESAMPLES = 4000
+FEWEST_BATCHES = 8
+"""Of fewer, a bootstrap interval would be too narrow to be believed."""
+
+Row = dict[str, Any]
+Seconds = Sequence[Sequence[float]] | np.ndarray
+"""``[repeat][batch]``."""
 
 
 @dataclass(frozen=True)
@@ -73,31 +78,33 @@ def settings_of(methods: Iterable[str], budgets: Iterable[int], gamma: float) ->
     return found
 
 
-def median_interval(ratios: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
-    """Median of ``ratios [repeats, batches]`` with its 95 % interval, batches resampled whole."""
-    draw = np.random.default_rng(seed)
-    batches = ratios.shape[1]
-    picks = draw.integers(0, batches, (RESAMPLES, batches))
-    medians = np.median(ratios[:, picks], axis=(0, 2))
-    low, high = np.percentile(medians, (2.5, 97.5))
-    return float(np.median(ratios)), float(low), float(high)
+def intervals(base: Seconds, own: Seconds, seed: int = 0) -> dict[str, float | None]:
+    """The median of the paired ratios, and the ratio of all seconds together, in which one slow
+    batch shows; each with its 95 % bootstrap interval (``None`` of few batches), batches resampled
+    whole. Both are ``[repeats, batches]``."""
+    base, own = np.array(base), np.array(own)
+    batches = base.shape[1]
+    picks = np.random.default_rng(seed).integers(0, batches, (RESAMPLES, batches))
+    medians = np.median((base / own)[:, picks], axis=(0, 2))
+    totals = base[:, picks].sum(axis=(0, 2)) / own[:, picks].sum(axis=(0, 2))
+    found: dict[str, float | None] = {
+        "speed": float(np.median(base / own)),
+        "total": float(base.sum() / own.sum()),
+    }
+    for name, drawn in (("speed", medians), ("total", totals)):
+        ends = np.percentile(drawn, (2.5, 97.5)).tolist()
+        few = batches < FEWEST_BATCHES
+        found |= {f"{name}_low": None if few else ends[0], f"{name}_high": None if few else ends[1]}
+    return found
 
 
 def oracle_allows(traces: Sequence[Trace], proposer: Proposer, curve: CostCurve) -> float:
     """The best ratio, over budgets, of draft-free cost to that of the position oracle."""
-    rule = traces[0].request.options
-    block = len(traces[0].blocks[0].states[0].state)
-
-    def cost(options: DecodeOptions) -> float:
-        results = replay(traces, options, proposer if options.drafts else None)
-        return tally(results, [], block).cost(curve.at)
-
-    free = cost(rule)
     tried = [
-        DecodeOptions.lenient(**(rule.model_dump() | {"method": ORACLE, "budget": budget}))
+        replay_tally(traces, Drafting(ORACLE, budget), proposer).cost(curve.at)
         for budget in ORACLE_BUDGETS
     ]
-    return max(free / cost(options) for options in tried)
+    return draft_free_tally(traces).cost(curve.at) / min(tried)
 
 
 def measure_cell(
@@ -108,73 +115,69 @@ def measure_cell(
     settings: Sequence[Setting],
     repeats: int,
     report: Callable[[int, int], None],
-) -> list[dict[str, Any]]:
-    """One row a setting: its ratio to draft-free decoding, and what else the promise names."""
+) -> list[Row]:
+    """One row a setting: its ratios to draft-free decoding, and what else the promise names.
+
+    ``auto`` starts as if the target had just been loaded, whatever was decoded before.
+    """
+    engine.forget()
     options = {BASELINE: rule} | {s.label: s.over(rule) for s in settings}
     measured = measure(runner, rows, options, repeats, report)
     base = measured[BASELINE]
-    traces = list(runner.record(rows, rule.model_copy(update={"batch_size": 1})))
-    allowed = oracle_allows(traces, engine.proposers[ORACLE], engine.auto.curve)
+    alone = rule.model_copy(update={"batch_size": 1})
+    allowed = oracle_allows(
+        list(runner.record(rows, alone)), engine.proposers[ORACLE], engine.auto.curve
+    )
     found = []
     for setting in settings:
         own = measured[setting.label]
-        ratios = np.array(base.seconds) / np.array(own.seconds)
-        median, low, high = median_interval(ratios)
+        certificate = certify_rows(runner, rows, options[setting.label], own, base)
         found.append(
-            {"setting": setting.label, "speed": median, "low": low, "high": high}
-            | {"n": len(rows), "nfe_factor": base.nfe / own.nfe, "oracle_allows": allowed}
+            {"setting": setting.label}
+            | intervals(base.seconds, own.seconds)
+            | {"n": len(rows), "batches": len(own.seconds[0]), "nfe_factor": base.nfe / own.nfe}
+            | {"oracle_allows": allowed}
             | steps_of(engine, setting, options[setting.label])
-            | {"certificate": certified(runner, rows, options[setting.label], own, base)}
+            | {"certificate": f"{certificate.kind} {certificate.equal}/{len(rows)}"}
+            | {"divergence_margin": certificate.margin}
         )
-    for method in {s.method for s in settings}:
-        against_best_fixed(found, measured, method)
+    seconds = {label: each.seconds for label, each in measured.items()}
+    for method in dict.fromkeys(s.method for s in settings):
+        compare_with_best_fixed(found, seconds, method)
     return found
 
 
-def steps_of(engine: Engine, setting: Setting, options: DecodeOptions) -> dict[str, Any]:
+def steps_of(engine: Engine, setting: Setting, options: DecodeOptions) -> Row:
     """Of ``auto``: steps of a drafted round, as it expected them and as they came."""
     balance = engine.auto.balance(options)
     if setting.budget != AUTO or not balance.verified:
         return {"expected_steps": None, "measured_steps": None}
     return {
-        "expected_steps": 1 + balance.foreseen / balance.verified,
+        "expected_steps": 1 + balance.expected / balance.verified,
         "measured_steps": 1 + balance.accepted / balance.verified,
     }
 
 
-def against_best_fixed(
-    rows: list[dict[str, Any]], measured: Mapping[str, Measured], method: str
+def compare_with_best_fixed(
+    rows: Sequence[Row], seconds: Mapping[str, Seconds], method: str
 ) -> None:
-    """Add to the method's ``auto`` row the ratio to its best fixed setting, drafting or not."""
-    fixed = [r for r in rows if r["setting"].startswith(method) and not r["setting"].endswith(AUTO)]
-    best = max(fixed, key=lambda row: row["speed"], default=None)
-    label = best["setting"] if best and best["speed"] > 1 else BASELINE
+    """Add to the method's ``auto`` row its paired ratio to the fastest of the method's fixed
+    settings and draft-free decoding."""
+    auto = f"{method} {AUTO}"
+    fixed = [r["setting"] for r in rows if r["setting"].startswith(f"{method} ")]
+    fixed = [BASELINE, *(label for label in fixed if label != auto)]
+    best = min(fixed, key=lambda label: float(np.sum(seconds[label])))
     for row in rows:
-        if row["setting"] == f"{method} {AUTO}":
-            own, other = (np.array(measured[name].seconds) for name in (row["setting"], label))
-            row["best_fixed"] = label
-            row["to_best_fixed"] = float(np.median(other / own))
+        if row["setting"] == auto:
+            row["best_fixed"] = best
+            row["to_best_fixed"] = float(np.median(np.array(seconds[best]) / seconds[auto]))
 
 
-def certified(
-    runner: Runner,
-    rows: Sequence[PromptRow],
-    options: DecodeOptions,
-    own: Measured,
-    base: Measured,
-) -> str:
-    def trace_of(index: int) -> Trace:
-        return next(runner.record([rows[index]], options.draft_free()))
-
-    certificate = certify(options.method, own.rows, base.rows, trace_of)
-    return f"{certificate.kind} {certificate.equal}/{len(rows)}"
-
-
-def table_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def table_rows(rows: Sequence[Row]) -> list[Row]:
     """The ``auto`` rows, as a terminal has room for them; steps are a drafted round's."""
     return [
         {name: row[name] for name in ("task", "batch", "T", "cap", "setting")}
-        | {"speed": f"{row['speed']:.2f} [{row['low']:.2f} {row['high']:.2f}]"}
+        | {"median": _spread(row, "speed"), "total": _spread(row, "total")}
         | {"oracle": f"{row['oracle_allows']:.2f}", "best fixed": row["best_fixed"]}
         | {"to it": f"{row['to_best_fixed']:.2f}", "expected": _told(row["expected_steps"])}
         | {"steps": _told(row["measured_steps"]), "certificate": row["certificate"]}
@@ -183,12 +186,20 @@ def table_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _told(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _spread(row: Row, name: str) -> str:
+    return f"{row[name]:.2f} [{_told(row[f'{name}_low'], 2)} {_told(row[f'{name}_high'], 2)}]"
 
 
-def numbers(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
+def _told(value: float | None, digits: int = 1) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def numbers(text: str, kind: Callable[[str], Any] = float) -> list[Any]:
+    """A comma-separated list."""
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r}: {error}") from error
 
 
 def main(
@@ -208,21 +219,29 @@ def main(
 ) -> None:
     """Tokens/s of `budget: auto` over draft-free decoding's, with intervals, cell by cell."""
     names = methods.split(",")
+    for name in names:
+        if name not in PROPOSERS:
+            raise typer.BadParameter(f"{name!r}: choose from {', '.join(PROPOSERS)}")
+    settings = settings_of(names, numbers(budgets, int), gamma)
+    cells = [
+        (task, DecodeOptions(temperature=t, cap=cap, batch_size=size))
+        for task in dict.fromkeys(tasks.split(","))
+        for size in numbers(batch_sizes, int)
+        for t in numbers(temperatures)
+        for cap in numbers(caps)
+    ]
+    for task, rule in cells:
+        find_task(task)
+        for setting in settings:
+            setting.over(rule)  # refused now, not when its turn comes
     config = TargetConfig.model_validate({"path": target, "dtype": dtype, "device": device})
     engine = open_engine(config, DrafterConfig(), [*names, ORACLE])
     runner = engine_runner(engine, device)
-    settings = settings_of(names, map(int, numbers(budgets)), gamma)
-    cells = list(
-        product(
-            tasks.split(","), map(int, numbers(batch_sizes)), numbers(temperatures), numbers(caps)
-        )
-    )
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     with progress("auto") as show:
-        for index, (task, batch_size, temperature, cap) in enumerate(cells):
+        for index, (task, rule) in enumerate(cells):
             asked = problems(task, "heldout", count, PROBLEM_SEED)
             prompts = [PromptRow(id=p.id, prompt=p.prompt) for p in asked]
-            rule = DecodeOptions(temperature=temperature, cap=cap, batch_size=batch_size)
             found = measure_cell(
                 engine,
                 runner,
@@ -232,7 +251,7 @@ def main(
                 repeats,
                 lambda n, of, i=index: show(i * of + n, len(cells) * of),
             )
-            cell = {"task": task, "batch": batch_size, "T": temperature, "cap": cap}
+            cell = {"task": task, "batch": rule.batch_size, "T": rule.temperature, "cap": rule.cap}
             rows += [cell | row for row in found]
             if out is not None:
                 facts = {"commit": git_commit(), "machine": machine(), "versions": versions()}

@@ -1,8 +1,10 @@
 """Which inputs of the order model help: trainings that differ in one of them, side by side.
 
-Every training sees the same batches of the same traces; ``gain`` is the accuracy of all inputs
-minus that without the named one, in points (hundredths). Short trainings: the differences count,
-not the level.
+An input is left out of what the network's input layers read. What the network is built on stays:
+its logits start at the stale order, and it adds up the acts of the fills. Every training starts
+from the same weights and sees the same batches; ``gain`` is the accuracy of all inputs minus that
+without the named one, in points (hundredths). One more training with all inputs and another seed
+shows how much of a gain is chance. Short trainings: the differences count, not the level.
 
     python -m benchmarks.order_ablation --config configs/train-order.yaml --steps 400 --out a.json
 """
@@ -26,25 +28,26 @@ from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
 from drafters.order_training import OrderTrainingConfig, accuracy_by_depth, train_order_model
 from tasks.files import write_whole
 from tasks.recordings import record_all
-from tasks.train_order import DEPTHS, TrainOrderConfig, order_data
+from tasks.train_order import DEPTHS, TrainOrderConfig, check_recordings, order_data
 
 ALL = "all inputs"
-TOKENS = "token ids"
+RESEEDED = "nothing, another seed"
+TOKEN_IDS = "token ids"
 Report = Callable[[dict], None]
 
 
 def variants(config: OrderModelConfig) -> list[str]:
-    """Names of the trainings: everything, then without each input."""
-    tokens = [TOKENS] if config.token_buckets else []
-    return [ALL, *tokens, *STATIC_GROUPS, *PATH_GROUPS]
+    """Names of the trainings: everything, everything again, then without each input."""
+    tokens = [TOKEN_IDS] if config.token_buckets else []
+    return [ALL, RESEEDED, *tokens, *STATIC_GROUPS, *PATH_GROUPS]
 
 
 def build_without(name: str, config: OrderModelConfig) -> OrderModel:
-    """A network that does not see the named input; all else starts from the same random weights."""
-    torch.manual_seed(0)
-    if name == TOKENS:
-        return build_order_model(config.model_copy(update={"token_buckets": 0}))
+    """A network whose input layers do not read the named input; all else starts alike."""
+    torch.manual_seed(int(name == RESEEDED))
     model = build_order_model(config)
+    if name == TOKEN_IDS:
+        model.tokens = None
     for layer, groups in ((model.static_in, STATIC_GROUPS), (model.path_in, PATH_GROUPS)):
         if name in groups:
             silence(layer, groups[name])
@@ -70,7 +73,9 @@ def ablate(
     found: dict[str, dict[str, float]] = {}
     for name in names:
         model = build_without(name, config)
-        train_order_model(model, data, training, lambda row, n=name: report({"without": n} | row))
+        seed = training.seed + (name == RESEEDED)
+        own = training.model_copy(update={"seed": seed})
+        train_order_model(model, data, own, lambda row, n=name: report({"without": n} | row))
         found[name] = {which: mean_accuracy(model, states) for which, states in held_out.items()}
     return found
 
@@ -119,12 +124,13 @@ def main(
 ) -> None:
     """Train the order model without each of its inputs and compare held-out accuracy."""
     settings = load_config(TrainOrderConfig, config, [])
+    check_recordings(settings)
     names = variants(settings.model)
     if only is not None:
-        unknown = sorted(set(only.split(",")) - set(names))
+        unknown = [name for name in only.split(",") if name not in names[1:]]
         if unknown:
             raise typer.BadParameter(f"{unknown[0]!r}: choose from {', '.join(names[1:])}")
-        names = [ALL, *only.split(",")]
+        names = [ALL, *dict.fromkeys(only.split(","))]
     training = settings.training.model_copy(update={"steps": steps})
     with progress("ablation") as show:
         data, held_out = load_recordings(settings, lambda row: None)

@@ -84,10 +84,10 @@ class Balance:
     """Rounds since the last proposal."""
     limit: int = FIRST
     proposals: int = 0
-    foreseen: float = 0.0
-    """Accepted drafts that were expected of all that were verified."""
+    expected: float = 0.0
+    """So many of all verified drafts were expected to be accepted."""
     accepted: int = 0
-    """Accepted drafts there were."""
+    """So many were."""
     verified: int = 0
     """Requests times rounds with drafts."""
     _timings: deque[float] = field(default_factory=lambda: deque(maxlen=TIMINGS))
@@ -238,7 +238,7 @@ class AutoBudget:
             kind, balance = kind_of(view.options), self.balance(view.options)
             share = price * len(indices) / total if total else 0.0
             gain = sum(row[index] for index in indices)
-            balance.foreseen += gain
+            balance.expected += gain
             gains.setdefault(kind, []).append(gain - plain * (share + balance.drafter_seconds))
             counts[kind] = max(counts.get(kind, 0), len(indices))
         for kind, found in gains.items():

@@ -30,6 +30,11 @@ class Engine:
         self._slots = count()
         self.auto = AutoBudget(self._cost_curve)
 
+    def forget(self) -> None:
+        """Forget what ``budget: auto`` has learnt of this target but the cost of its forwards."""
+        curve = self.auto.curve
+        self.auto = AutoBudget(lambda anew: self._cost_curve(True) if anew else curve)
+
     def requests(self, rows: Iterable[PromptRow], options: DecodeOptions) -> list[Request]:
         """Requests of prompt rows, in their order; results are told apart by their ids."""
         rows = list(rows)

@@ -26,12 +26,13 @@ def load_order_model(folder: Path, target_folder: Path | None) -> OrderModel:
     """The order model of a drafter folder, in evaluation mode; strict like a target's weights.
 
     It reads token ids if it learnt those of the target in ``target_folder``; of no target, none.
+    A configuration without ``token_buckets`` is of a time when no model read ids.
     """
     config = json.loads((folder / "config.json").read_text())
     kind = config.pop("model_type", None)
     if kind != MODEL_TYPE:
         raise ValueError(f"drafter {folder}: model_type {kind!r} is not {MODEL_TYPE!r}")
-    model = build_order_model(OrderModelConfig(**config))
+    model = build_order_model(OrderModelConfig(**{"token_buckets": 0} | config))
     weights = folder / "model.safetensors"
     if not weights.exists():
         raise ValueError(f"drafter {folder} holds no model.safetensors")
@@ -39,8 +40,9 @@ def load_order_model(folder: Path, target_folder: Path | None) -> OrderModel:
         model.load_state_dict(load_file(weights))
     except RuntimeError as error:  # names every tensor that is missing, unknown or misshapen
         raise ValueError(f"drafter {weights}: {' '.join(str(error).split())}") from error
-    model.reads_tokens = target_folder is not None and model.config.vocabulary == vocabulary_digest(
-        target_folder
+    learnt = model.config.vocabulary
+    model.reads_tokens = (
+        bool(learnt) and target_folder is not None and learnt == vocabulary_digest(target_folder)
     )
     return model.requires_grad_(False).eval()
 

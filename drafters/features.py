@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 TOP_K = 32
-TOKENS = 8
+NUM_TOKENS = 8
 MAX_BLOCK = 32
 NUM_STATIC = 2 * TOP_K + 17
 NUM_PATH = 12
@@ -90,7 +90,7 @@ def static_features(stale: StaleTensors) -> Tensor:
 
 def token_probs(stale: StaleTensors) -> Tensor:
     """The probability of each of ``ids_BLC``: 1 for the token of a filled position."""
-    probs = stale.log_probs_BLK[..., :TOKENS].float().exp()
+    probs = stale.log_probs_BLK[..., :NUM_TOKENS].float().exp()
     probs = torch.where(stale.was_masked_BL[..., None], probs, 1.0)
     return probs.masked_fill(stale.ids_BLC < 0, 0.0)
 

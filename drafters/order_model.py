@@ -50,7 +50,7 @@ class OrderModelConfig(BaseModel):
 
     encodes: Literal["root", "states"] = "root"
     """``root``: the encoder reads the stale state once a round; ``states``: it reads every drafted
-    state, as in the paper."""
+    state. The paper's model is ``states`` with ``token_buckets`` 0 and ``feed_forward`` 512."""
     width: int = 128
     layers: int = 3
     heads: int = 8
@@ -64,7 +64,7 @@ class OrderModelConfig(BaseModel):
     token_width: int = Field(default=24, ge=1)
     """Width of that table."""
     vocabulary: str = ""
-    """Digest of the vocabulary whose ids it learnt; the ids of another one are hidden from it."""
+    """Digest of the vocabulary whose ids it learnt; those of any other one are hidden from it."""
     temperature: float = 1.0
     """Divides the position logits; fitted on held-out traces, so that mass is a probability."""
     blind_temperature: float = 1.0
@@ -188,7 +188,7 @@ class OrderModel(nn.Module, ABC):
 
 
 class StateOrderModel(OrderModel):
-    """The paper's: the encoder reads the stale features and the path of every drafted state."""
+    """The paper's form: the encoder reads stale features and the path of every drafted state."""
 
     def __init__(self, config: OrderModelConfig) -> None:
         super().__init__(config)

@@ -97,12 +97,12 @@ class TextCodec:
 def vocabulary_digest(folder: Path) -> str:
     """A short digest of which id stands for which token, equal wherever ids mean the same; of a
     checkpoint without a tokenizer, whose ids mean nothing elsewhere, it is empty."""
+    from tokenizers import Tokenizer
+
     path = folder / "tokenizer.json"
     if not path.exists():
         return ""
-    found = json.loads(path.read_text())
-    ids = dict(found["model"]["vocab"])
-    ids |= {token["content"]: token["id"] for token in found.get("added_tokens", ())}
+    ids = Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
     return blake2b(json.dumps(sorted(ids.items())).encode(), digest_size=8).hexdigest()
 
 

@@ -14,7 +14,7 @@ from decoders.state import State
 from decoders.trace import Trace
 from decoders.trace_store import TraceStore
 from drafters.bundle import save_order_model
-from drafters.features import MAX_BLOCK, TOKENS, TOP_K
+from drafters.features import MAX_BLOCK, NUM_TOKENS, TOP_K
 from drafters.order_data import OrderData, concatenate, draw_batch
 from drafters.order_model import (
     OrderModel,
@@ -80,7 +80,7 @@ def order_data(traces: Iterable[Trace]) -> OrderData:
                 left = len(block.states) - 1 - index
                 states.append((row, traced.step[0][0], left, block.end.prompt_end, cap))
                 rows.append(_padded(stale.log_probs, TOP_K, -np.inf).astype(np.float16))
-                ids.append(_padded(stale.ids, TOKENS, -1))
+                ids.append(_padded(stale.ids, NUM_TOKENS, -1))
                 columns.append(np.stack((stale.entropy, stale.log_odds, stale.rank_log_odds)))
     entropy, log_odds, rank_log_odds = np.concatenate(columns, axis=1)
     row_SL, committed, left_S, prompt_end, caps = zip(*states, strict=True)
@@ -205,7 +205,13 @@ def _resume(model: OrderModel, out: Path) -> int:
     path = out / PROGRESS
     if not path.exists():
         return 0
-    model.load_state_dict(load_file(path))
+    try:
+        model.load_state_dict(load_file(path))
+    except RuntimeError as error:
+        raise ValueError(
+            f"out {str(out)!r} holds the unfinished training of another network; choose another "
+            "folder, or delete it"
+        ) from error
     with safe_open(path, framework="pt") as file:
         return int(file.metadata()["step"])
 

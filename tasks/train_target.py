@@ -3,13 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 from tokenizers import Tokenizer
 
-from models.checkpoint import load_weights, read_spec, save_checkpoint
+from models.checkpoint import digest, load_weights, read_spec, save_checkpoint
 from models.noising import Sample
 from models.spec import TargetSpec
 from models.text import (
@@ -113,9 +113,17 @@ def prepare_tokenizer(config: TrainTargetConfig, folder: Path) -> Tokenizer:
 def transfer_weights(model: Transformer, tokenizer: Tokenizer, folder: Path) -> None:
     """Start ``model``, which reads ``tokenizer``'s ids, from a checkpoint with another tokenizer.
 
-    Raises ``ValueError`` when the checkpoint's network has another shape.
+    Raises ``ValueError`` when the checkpoint has no tokenizer, or a network of another shape.
     """
-    source = Transformer(read_spec(folder))
+    if not (folder / "tokenizer.json").exists():
+        raise ValueError(f"transfer_from {str(folder)!r}: it has no tokenizer.json")
+    spec = read_spec(folder)
+    if spec.rope_theta != model.spec.rope_theta:
+        raise ValueError(
+            f"transfer_from {str(folder)!r}: its rope_theta is {spec.rope_theta:g}, not "
+            f"network.rope_theta {model.spec.rope_theta:g}"
+        )
+    source = Transformer(spec)
     load_weights(source, folder)
     wanted, found = dict(model.named_parameters()), dict(source.named_parameters())
     ends = ("embed_tokens.weight", "lm_head.weight")
@@ -134,15 +142,18 @@ def transfer_weights(model: Transformer, tokenizer: Tokenizer, folder: Path) -> 
 
 
 def token_origins(tokenizer: Tokenizer, source: Tokenizer) -> dict[int, list[int]]:
-    """The ids that ``source`` gives each token's text, bare and after a space: it may know a word
-    in one of the two forms only. Tokens that are no text (parts of a character) are left out."""
+    """The ids that ``source`` gives each token's text, or the text after a space where that takes
+    fewer: of a word it may know only the form that stands inside a sentence. Both where they take
+    as many. Tokens that are no text (parts of a character) are left out."""
     special = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     origins = {}
     for token in range(tokenizer.get_vocab_size()):
         text = tokenizer.decode([token], skip_special_tokens=False)
         if "\N{REPLACEMENT CHARACTER}" not in text:
-            forms = [text] if text in special else [text, f" {text}"]
-            origins[token] = [i for form in forms for i in source.encode(form).ids]
+            texts = [text] if text in special else [text, f" {text}"]
+            forms = [source.encode(form).ids for form in texts]
+            fewest = min(map(len, forms))
+            origins[token] = [i for form in forms if len(form) == fewest for i in form]
     return origins
 
 
@@ -166,6 +177,8 @@ def train_target(config: TrainTargetConfig, report: Callable[[dict], None]) -> P
     trainer.run(report)
     save_checkpoint(model.to(torch.float32), folder)
     # Facts of the model, not of the machine.
-    told = config.model_dump(exclude={"out", "init", "transfer_from"})
+    told: dict[str, Any] = config.model_dump(exclude={"out", "init", "transfer_from"})
+    if config.transfer_from:
+        told["transfer_from"] = digest(Path(config.transfer_from))
     (folder / "training.json").write_text(json.dumps(told, indent=2) + "\n")
     return folder

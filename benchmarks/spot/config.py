@@ -113,7 +113,7 @@ class EqualityConfig(_Frozen):
     """One block copy a forward against many, in dtypes where rounding depends on the shape."""
 
     problems: int = Field(default=8, ge=0)
-    """Of the main table's first, for each task; 0 leaves this stage out."""
+    """At most so many of the main table's first, for each task; 0 leaves this stage out."""
     dtypes: tuple[Dtype, ...] = ("bfloat16",)
     caps: tuple[Cap, ...] = (1.0, 0.9)
     budgets: tuple[Budget, ...] = (8, 20)
@@ -178,7 +178,6 @@ class SpotConfig(_Frozen):
         for name, count in (
             ("sweeps.problems", self.sweeps.problems),
             ("live.problems", self.live.problems),
-            ("equality.problems", self.equality.problems),
         ):
             if count > self.main.problems:
                 raise ValueError(

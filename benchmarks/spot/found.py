@@ -71,6 +71,7 @@ FORWARDS = (
     "accepted_per_round: over forwards with drafts; drafts_per_round: over all rounds but a "
     "block's first."
 )
+CEILINGS = "Oracles know the future: ceilings, not methods."
 REPLAYED = (
     "Certificate: replay follows the draft-free outputs by construction; they are compared with "
     "decoded ones in table `live`, on its few prompts."

@@ -9,7 +9,7 @@ from benchmarks.spot.cells import (
     threshold_rule,
     verifications,
 )
-from benchmarks.spot.found import ACCURACY, FORWARDS, REPLAYED, Found, Row, Table, counts
+from benchmarks.spot.found import ACCURACY, CEILINGS, FORWARDS, REPLAYED, Found, Row, Table, counts
 from benchmarks.spot.tally import Tally
 from decoders.options import DecodeOptions
 
@@ -26,8 +26,8 @@ def capped_table(found: Found) -> Table:
         "T=0. value: cap of the commit order (1 is standard decoding), or tau of threshold "
         f"decoding. {FORWARDS} factor_standard: NFE of standard decoding without a cap over the "
         "row's. Only draft-free rows have an accuracy; a lossless method's is that of its rule. "
-        f"{ACCURACY} certificate: `baseline` is a rule's own draft-free run; threshold decoding is "
-        f"`approximate` to standard decoding. {REPLAYED}"
+        f"{CEILINGS} {ACCURACY} certificate: `baseline` is a rule's own draft-free run; threshold "
+        f"decoding is `approximate` to standard decoding. {REPLAYED}"
     )
     keys = ("task", "rule", "value", "method", "budget")
     return Table("capped", "Capped order and threshold decoding", keys, rows, note)

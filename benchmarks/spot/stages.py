@@ -47,6 +47,11 @@ class Report:
             open_runner(config.target, config.drafter, set(self.checked.live_methods))
         )
 
+    def release(self) -> None:
+        """Close the target, so that its place is free for another; it opens again when asked."""
+        self.resources.close()
+        vars(self).pop("runner", None)
+
     @property
     def source(self) -> Source:
         """What traces are recorded from."""
@@ -208,29 +213,34 @@ def _measure_cell(
 def equality(report: Report) -> dict[tuple[str, str], EqualityRows]:
     """One copy against many, by task and dtype; nothing without problems for it."""
     config, asked_for = report.checked.config, report.checked.config.equality
-    if not asked_for.problems:
+    count = min(asked_for.problems, config.main.problems)
+    if not count:
         return {}
     rules = [standard_rule(config, cap=cap) for cap in asked_for.caps]
     found: dict[tuple[str, str], EqualityRows] = {}
-    with stage("equality") as show:
-        pairs = [(dtype, task) for dtype in asked_for.dtypes for task in config.tasks]
+    pairs = [(dtype, task) for dtype in asked_for.dtypes for task in config.tasks]
+    opened: tuple[str, Runner] | None = None
+    with stage("equality") as show, ExitStack() as resources:
         for index, (dtype, task) in enumerate(pairs):
             path = report.out / "equality" / f"{task}-{dtype}.json"
-            facts = report.facts(Cell(task, rules[0], asked_for.problems, ()), drafted=False)
+            facts = report.facts(Cell(task, rules[0], count, ()), drafted=False)
             target = config.target.model_copy(update={"dtype": dtype})
             facts |= {"equality": asked_for.model_dump(), "target_config": target.model_dump()}
             rows = kept(path, facts)
             if rows is None:
-                asked = asked_of(config, task, asked_for.problems)
-                prompts = [PromptRow(id=p.id, prompt=p.prompt) for p in asked]
-                with open_runner(target, config.drafter, {"chain"}) as runner:
-                    made = measure_equality(
-                        runner,
-                        prompts,
-                        rules,
-                        asked_for.budgets,
-                        lambda n, of, i=index: show(i * of + n, len(pairs) * of),
-                    )
+                if opened is None or opened[0] != dtype:
+                    # One target at a time: two may not fit where one does.
+                    resources.close()
+                    report.release()
+                    runner = open_runner(target, config.drafter, {"chain"})
+                    opened = dtype, resources.enter_context(runner)
+                made = measure_equality(
+                    opened[1],
+                    [PromptRow(id=p.id, prompt=p.prompt) for p in asked_of(config, task, count)],
+                    rules,
+                    asked_for.budgets,
+                    lambda n, of, i=index: show(i * of + n, len(pairs) * of),
+                )
                 rows = keep(path, facts, {"rows": made})
             found[task, dtype] = rows["rows"]
     return found

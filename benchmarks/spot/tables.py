@@ -10,6 +10,7 @@ from benchmarks.spot.cells import (
 )
 from benchmarks.spot.found import (
     ACCURACY,
+    CEILINGS,
     FORWARDS,
     REPLAYED,
     Found,
@@ -42,7 +43,7 @@ def main_table(found: Found) -> Table:
         "number of pairs and load of the machine in table `live`). what_if: "
         f"{found.config.what_if.words}. "
         "certificate: outputs equal to draft-free ones, of those compared in table `live`. "
-        "oracle-position knows the future: a ceiling."
+        f"{CEILINGS}"
     )
     return Table("main", "Main table", ("task", "T", "method", "budget"), rows, note)
 
@@ -55,7 +56,7 @@ def oracle_table(found: Found) -> Table:
         for task in found.config.tasks
         for drafting in oracle_draftings(found.config)
     ]
-    note = f"T=0. Ceilings: oracles read the draft-free run. {FORWARDS} {REPLAYED}"
+    note = f"T=0. {CEILINGS} {FORWARDS} {REPLAYED}"
     return Table("oracle", "Oracles", ("task", "method", "budget"), rows, note)
 
 
@@ -91,7 +92,7 @@ def temperature_table(found: Found) -> Table:
     ]
     note = (
         f"{FORWARDS} Independent verification draws anew in every step (decode.coupled=false) and "
-        f"has its own draft-free run. {ACCURACY} {REPLAYED}"
+        f"has its own draft-free run. {CEILINGS} {ACCURACY} {REPLAYED}"
     )
     keys = ("task", "T", "verification", "method", "budget")
     return Table("temperature", "Temperature and coupling", keys, rows, note)

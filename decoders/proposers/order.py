@@ -16,7 +16,7 @@ from decoders.stale import Stale
 from decoders.state import State
 from decoders.tree import Ask, Candidates, DraftTree, Scores, grow_trees
 from drafters.bundle import load_order_model
-from drafters.features import MAX_BLOCK, TOKENS, TOP_K, StaleTensors
+from drafters.features import MAX_BLOCK, NUM_TOKENS, TOP_K, StaleTensors
 from drafters.order_model import Encoded, OrderModel
 from drafters.survival import survival_log_probs
 
@@ -130,7 +130,7 @@ def stack_stale(views: Sequence[View]) -> StaleTensors:
     length = len(views[0].root)
     count = len(views)
     log_probs = np.zeros((count, length, TOP_K), dtype=np.float32)
-    ids = np.full((count, length, TOKENS), -1, dtype=np.int64)
+    ids = np.full((count, length, NUM_TOKENS), -1, dtype=np.int64)
     columns = np.zeros((3, count, length), dtype=np.float32)
     was_masked = np.zeros((count, length), dtype=bool)
     tail = np.zeros((count, length), dtype=bool)
@@ -138,7 +138,7 @@ def stack_stale(views: Sequence[View]) -> StaleTensors:
         stale, at = view.stale, view.stale.positions
         ids[index, :, 0] = view.root  # the positions that were filled keep this
         ids[index, at] = -1
-        ids[index, at, : stale.ids.shape[1]] = stale.ids[:, :TOKENS]
+        ids[index, at, : stale.ids.shape[1]] = stale.ids[:, :NUM_TOKENS]
         log_probs[index, at] = -np.inf
         log_probs[index, at, : stale.log_probs.shape[1]] = stale.log_probs
         columns[:, index, at] = stale.entropy, stale.log_odds, stale.rank_log_odds

@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks.order_ablation import ALL, TOKENS, ablate, build_without, rows_of, variants
+from benchmarks.order_ablation import (
+    ALL,
+    RESEEDED,
+    TOKEN_IDS,
+    ablate,
+    build_without,
+    rows_of,
+    variants,
+)
 from drafters.features import NUM_PATH, NUM_STATIC, PATH_GROUPS, STATIC_GROUPS
 from drafters.order_model import OrderModelConfig
 from drafters.order_training import OrderTrainingConfig
@@ -25,7 +33,7 @@ def test_groups_hold_every_column_once(groups: dict[str, slice], width: int) -> 
 
 @pytest.mark.parametrize("encodes", ["root", "states"])
 @pytest.mark.parametrize("name", [*STATIC_GROUPS, *PATH_GROUPS])
-def test_a_silenced_input_no_longer_counts_and_all_others_do(name: str, encodes: str) -> None:
+def test_input_layers_read_all_but_the_silenced_input(name: str, encodes: str) -> None:
     config = OrderModelConfig.model_validate(SIZES.model_dump() | {"encodes": encodes})
     for layer_name, groups, width in (
         ("static_in", STATIC_GROUPS, NUM_STATIC),
@@ -38,8 +46,19 @@ def test_a_silenced_input_no_longer_counts_and_all_others_do(name: str, encodes:
         assert {i for i in range(width) if not changes[i]} == silenced
 
 
+@pytest.mark.parametrize("name", variants(SIZES)[2:])
+def test_everything_else_starts_alike(name: str) -> None:
+    whole, part = (build_without(n, SIZES).state_dict() for n in (ALL, name))
+    assert whole.keys() - part.keys() == (
+        {"tokens.table.weight", "tokens.out.weight"} if name == TOKEN_IDS else set()
+    )
+    assert all(torch.equal(tensor, whole[key]) for key, tensor in part.items())
+    other = build_without(RESEEDED, SIZES).state_dict()
+    assert not torch.equal(other["static_in.weight"], whole["static_in.weight"])
+
+
 def test_without_token_ids_no_token_counts() -> None:
-    model, stale = build_without(TOKENS, SIZES), stale_of(WAS)
+    model, stale = build_without(TOKEN_IDS, SIZES), stale_of(WAS)
     others = replace(stale, ids_BLC=stale.ids_BLC + 3)
     one, other = (model(model.encode(of), MASKED) for of in (stale, others))
     assert torch.equal(one, other)
@@ -58,5 +77,5 @@ def test_an_input_that_decides_the_order_is_worth_something() -> None:
 
 
 def test_all_inputs_are_asked_about() -> None:
-    assert variants(SIZES) == [ALL, TOKENS, *STATIC_GROUPS, *PATH_GROUPS]
-    assert TOKENS not in variants(SIZES.model_copy(update={"token_buckets": 0}))
+    assert variants(SIZES) == [ALL, RESEEDED, TOKEN_IDS, *STATIC_GROUPS, *PATH_GROUPS]
+    assert TOKEN_IDS not in variants(SIZES.model_copy(update={"token_buckets": 0}))

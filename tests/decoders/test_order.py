@@ -22,8 +22,9 @@ from decoders.sequence import Sequence
 from decoders.stale import Stale
 from decoders.state import State, fill, masked_positions
 from drafters.bundle import BUNDLED_ORDER, find_order_model, load_order_model, save_order_model
-from drafters.features import TOP_K
+from drafters.features import NUM_TOKENS, TOP_K
 from models.target import Target
+from models.text import vocabulary_digest
 from tests.conftest import tiny_model, tiny_spec
 from tests.reference.running import (
     ORDER_FORMS,
@@ -33,6 +34,7 @@ from tests.reference.running import (
     tiny_order_model,
 )
 from tests.reference.tree import best_first, fills
+from tests.text_target import save_text_target
 
 MASK = 3
 BLOCK = 8
@@ -198,6 +200,12 @@ def test_stale_rows_are_laid_out_over_the_block() -> None:
         np.testing.assert_array_equal(found[:, :kept], view.stale.log_probs)
         assert np.isneginf(found[:, kept:]).all()
         np.testing.assert_array_equal(stacked.log_odds_BL[index, at], view.stale.log_odds)
+        ids = stacked.ids_BLC[index]
+        most = min(NUM_TOKENS, view.stale.ids.shape[1])
+        np.testing.assert_array_equal(ids[at, :most], view.stale.ids[:, :most])
+        assert (ids[at, most:] == -1).all()
+        filled = [i for i in range(BLOCK) if i not in at]
+        assert ids[filled].tolist() == [[view.root[i]] + [-1] * (NUM_TOKENS - 1) for i in filled]
         tail = max(0, view.end.prompt_end)
         assert stacked.prompt_tail_BL[index].tolist() == [i < tail for i in range(BLOCK)]
 
@@ -222,10 +230,13 @@ def test_one_kept_token_needs_no_hedge() -> None:
 
 
 def test_a_saved_model_drafts_what_it_drafted(tmp_path) -> None:
+    target = save_text_target(tmp_path / "target")
     model = tiny_order_model()
+    model.config = model.config.model_copy(update={"vocabulary": vocabulary_digest(target)})
     save_order_model(model, tmp_path)
     views = views_of()
-    loaded = open_order_proposer(tmp_path, tmp_path, BLOCK)
+    loaded = open_order_proposer(tmp_path, target, BLOCK)
+    assert loaded.model.reads_tokens
     assert same(loaded.propose(views), OrderProposer(model).propose(views))
     assert loaded.model.config == model.config
 

@@ -10,7 +10,7 @@ import torch
 from drafters.features import (
     NUM_PATH,
     NUM_STATIC,
-    TOKENS,
+    NUM_TOKENS,
     TOP_K,
     StaleTensors,
     gap_to_best,
@@ -28,7 +28,7 @@ def stale_tensors(cap: float = math.inf) -> StaleTensors:
     top = log_probs.sort(dim=-1, descending=True).values
     masked = torch.tensor([[i != 2 for i in range(L)]] * B)
     odds = top[..., 0] - torch.log1p(-top[..., 0].exp())
-    ids = torch.randint(0, 900, (B, L, TOKENS), generator=generator)
+    ids = torch.randint(0, 900, (B, L, NUM_TOKENS), generator=generator)
     ids[..., 1:][~masked] = -1
     return StaleTensors(
         log_probs_BLK=top[..., :TOP_K],
@@ -92,8 +92,8 @@ def test_features_see_every_input_but_the_token_ids() -> None:
 def test_a_token_counts_as_much_as_it_is_likely_and_a_filled_one_fully() -> None:
     stale = stale_tensors()
     found = token_probs(stale)
-    assert found[0, 2].tolist() == [1.0] + [0.0] * (TOKENS - 1)
-    torch.testing.assert_close(found[:, 3], stale.log_probs_BLK[:, 3, :TOKENS].exp())
+    assert found[0, 2].tolist() == [1.0] + [0.0] * (NUM_TOKENS - 1)
+    torch.testing.assert_close(found[:, 3], stale.log_probs_BLK[:, 3, :NUM_TOKENS].exp())
     hidden = replace(stale, ids_BLC=torch.full_like(stale.ids_BLC, -1))
     assert not token_probs(hidden).any()
 

@@ -31,7 +31,8 @@ def test_a_fitting_state_dict_becomes_a_drafter_folder(
     tensors = {prefix + name: tensor for name, tensor in model.state_dict().items()}
     torch.save({nested: tensors, "step": 3} if nested else tensors, tmp_path / "order.pt")
     import_order_model(tmp_path / "order.pt", tmp_path / "out")
-    loaded = load_order_model(tmp_path / "out", None)
+    loaded = load_order_model(tmp_path / "out", tmp_path)
+    assert not loaded.reads_tokens
     assert loaded.config == config
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, loaded.state_dict()[name]), name

@@ -1,4 +1,4 @@
-"""The order model: a distribution over what is masked, small enough, and blind to the text."""
+"""The order model: a distribution over what is masked, small enough, and as blind as it says."""
 
 import json
 import math
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from drafters.bundle import load_order_model, save_order_model
-from drafters.features import MAX_BLOCK, TOKENS, TOP_K, StaleTensors
+from drafters.features import MAX_BLOCK, NUM_TOKENS, TOP_K, StaleTensors
 from drafters.order_model import OrderModel, OrderModelConfig, build_order_model, hidden_tokens
 from models.text import save_tokenizer, train_tokenizer, vocabulary_digest
 from tests.reference.running import ORDER_FORMS, tiny_order_model
@@ -34,7 +34,7 @@ def stale_of(was: list[list[bool]], seed: int = 0) -> StaleTensors:
     log_probs = torch.log_softmax(torch.randn(*masked.shape, 40, generator=generator), dim=-1)
     top = log_probs.sort(dim=-1, descending=True).values[..., :TOP_K]
     odds = (top[..., 0] - torch.log1p(-top[..., 0].exp())) * masked
-    ids = torch.randint(0, 40, (*masked.shape, TOKENS), generator=generator)
+    ids = torch.randint(0, 40, (*masked.shape, NUM_TOKENS), generator=generator)
     ids[..., 1:][~masked] = -1
     return StaleTensors(
         log_probs_BLK=top * masked[..., None],
@@ -205,3 +205,20 @@ def test_it_reads_the_ids_of_the_vocabulary_that_it_learnt_and_no_other(tmp_path
     }
     assert reads == {"own": True, "other": False, "none": False}
     assert not load_order_model(tmp_path / "order", None).reads_tokens
+
+
+def test_a_model_of_no_known_vocabulary_reads_no_ids(tmp_path: Path) -> None:
+    """A target without a tokenizer has no vocabulary either; two unknown ones are not one."""
+    save_order_model(build_order_model(OrderModelConfig(width=32, layers=1)), tmp_path / "order")
+    assert not load_order_model(tmp_path / "order", tmp_path).reads_tokens
+
+
+def test_a_folder_from_before_there_were_token_ids_still_opens(tmp_path: Path) -> None:
+    model = build_order_model(OrderModelConfig(width=32, layers=1, token_buckets=0))
+    save_order_model(model, tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    for key in ("token_buckets", "token_width", "vocabulary", "blind_temperature"):
+        del config[key]
+    path.write_text(json.dumps(config))
+    assert load_order_model(tmp_path, None).tokens is None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from drafters.features import TOKENS
+from drafters.features import NUM_TOKENS
 from drafters.order_data import OrderData, batch_of, draw_batch
 from drafters.order_model import OrderModel, OrderModelConfig, build_order_model, hidden_tokens
 from drafters.order_training import (
@@ -42,7 +42,7 @@ def trajectories(count: int, seed: int) -> OrderData:
             left.append(BLOCK - 1 - step)
     total = next_row
     log_probs = np.full((total, TOP), -4.0, dtype=np.float16)
-    draw_ids = draw.integers(0, 50, (total, TOKENS), dtype=np.int32)
+    draw_ids = draw.integers(0, 50, (total, NUM_TOKENS), dtype=np.int32)
     flat = np.zeros(total, dtype=np.float32)
     return OrderData(
         row_SL=np.stack(rows),
@@ -101,7 +101,7 @@ def test_a_batch_holds_the_tokens_that_stand_and_those_that_may_come() -> None:
     masked = data.row_SL[2] >= 0
     assert masked.sum() == BLOCK - 2
     assert stale.ids_BLC[0, masked].tolist() == data.ids_RC[data.row_SL[2][masked]].tolist()
-    assert stale.ids_BLC[0, ~masked].tolist() == [[7] + [-1] * (TOKENS - 1)] * 2
+    assert stale.ids_BLC[0, ~masked].tolist() == [[7] + [-1] * (NUM_TOKENS - 1)] * 2
 
 
 def test_the_share_of_states_whose_tokens_are_hidden_is_the_one_asked_for() -> None:

@@ -1,12 +1,25 @@
 """Training an order model from a configuration: recorded, learnt, calibrated, measured, resumed."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
+from actors.loading import open_engine
+from decoders.options import DecodeOptions
+from decoders.prompts import PromptRow
+from decoders.proposers.base import View
+from decoders.proposers.order import stack_stale
+from decoders.state import fill
 from drafters.bundle import load_order_model
-from tasks.train_order import PROGRESS, TrainOrderConfig, train_order
+from drafters.config import DrafterConfig
+from drafters.features import StaleTensors
+from drafters.order_data import batch_of
+from models.config import TargetConfig
+from tasks.train_order import PROGRESS, TrainOrderConfig, order_data, train_order
 from tests.text_target import save_text_target
 
 
@@ -53,6 +66,47 @@ def test_a_drafter_comes_out_with_a_card_of_held_out_accuracy(folder: Path) -> N
     assert model.reads_tokens
     assert card["held_out"]["heldout"]["with_tokens_hidden"].keys() == accuracy.keys()
     assert not (out / PROGRESS).exists()
+
+
+def test_what_is_learnt_from_is_what_drafting_reads(folder: Path) -> None:
+    """The same state laid out by the trainer and by the proposer: every field, ids included."""
+    engine = open_engine(TargetConfig(path=str(folder / "target")), DrafterConfig(), [])
+    rows = [PromptRow(id=str(i), prompt=text) for i, text in enumerate(("one two", "a", "three 4"))]
+    checked = 0
+    for cap in (1.0, 0.9):
+        traces = engine.record(rows, DecodeOptions(max_new_tokens=24, cap=cap))
+        states = [(t, b, s) for t in traces for b in t.blocks for s in b.states]
+        whole = np.arange(len(states))
+        learnt = batch_of(order_data(traces), whole, np.ones((len(states), 1), dtype=np.int64))
+        for index, (trace, block, traced) in enumerate(states):
+            view = View(
+                root=fill(traced.state, traced.step),
+                stale=traced.stale,
+                options=trace.request.options,
+                end=block.end,
+            )
+            drafted = stack_stale([view])
+            for field in fields(StaleTensors):
+                one, other = (getattr(x, field.name) for x in (drafted, learnt.stale))
+                if one.is_floating_point():  # the trainer keeps probabilities in half precision
+                    torch.testing.assert_close(one[0], other[index], rtol=2e-3, atol=2e-2)
+                else:
+                    assert torch.equal(one[0], other[index]), field.name
+            checked += 1
+    assert checked > 40
+
+
+def test_an_unfinished_training_of_another_network_is_refused(folder: Path) -> None:
+    def interrupt(row: dict) -> None:
+        if row.get("step") == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_order(config(folder, steps=8), interrupt)
+    other = config(folder, steps=8).model_dump()
+    other["model"]["token_buckets"] = 0
+    with pytest.raises(ValueError, match=r"out .* unfinished training of another network"):
+        train_order(TrainOrderConfig.model_validate(other), lambda row: None)
 
 
 @pytest.mark.parametrize(
