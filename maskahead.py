@@ -92,9 +92,15 @@ def sweep(
         raise typer.Exit(FAILURE)
 
 
-@app.command(epilog="Example: maskahead adopt --set target.path=checkpoints/my-sdar --name my-sdar")
+@app.command(epilog="Example: maskahead adopt checkpoints/my-sdar --set train_problems=200")
 def adopt(
-    name: Annotated[str, typer.Option(help="Results: runs/adopt-NAME, sweep: runs/NAME.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Checkpoint folder.")],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="Results: runs/adopt-NAME, sweep: runs/NAME. Default: the folder's name."
+        ),
+    ] = None,
     config_file: ConfigFile = None,
     settings: Settings = None,
 ) -> None:
@@ -102,7 +108,8 @@ def adopt(
     from tune.adopt import AdoptConfig
     from tune.adopt import adopt as adopt_target
 
-    plan = load_config(AdoptConfig, config_file, settings or ())
+    plan = load_config(AdoptConfig, config_file, settings or (), {"target.path": target})
+    name = name or Path(target).resolve().name
     if adopt_target(plan, name, _command(), log_facts).champion is None:
         raise typer.Exit(FAILURE)
 
