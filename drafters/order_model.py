@@ -104,12 +104,16 @@ class Encoded(NamedTuple):
 
 
 class TokenReader(nn.Module):
-    """What the tokens of a distribution say, each as loud as it is likely."""
+    """What the tokens of a distribution say, each as loud as it is likely.
+
+    The table starts at zero: a token that training never showed says nothing, as if hidden.
+    """
 
     def __init__(self, config: OrderModelConfig) -> None:
         super().__init__()
         self.table = nn.Embedding(config.token_buckets, config.token_width)
         self.out = nn.Linear(config.token_width, config.width, bias=False)
+        nn.init.zeros_(self.table.weight)
 
     def forward(self, stale: StaleTensors) -> Tensor:
         """``[B, L, W]``; zero where ids are hidden."""

@@ -30,6 +30,9 @@ class OrderTrainingConfig(BaseModel):
     that encodes every state learns as much from one, and more stale states."""
     token_dropout: float = Field(default=0.15, ge=0, le=1)
     """Share of stale states whose token ids are hidden, so that the model can do without."""
+    position_dropout: float = Field(default=0.2, ge=0, le=1)
+    """Share of positions whose token ids are hidden in the other states: texts are few, and the
+    model must not learn them by heart."""
     learning_rate: float = Field(default=4e-3, gt=0)
     warmup: int = 50
     weight_decay: float = 0.01
@@ -56,10 +59,14 @@ def batch_loss(model: OrderModel, batch: OrderBatch) -> Tensor:
     return F.nll_loss(log_q_BNL[batch.valid_BN], batch.next_BN[batch.valid_BN])
 
 
-def hide_tokens(batch: OrderBatch, share: float, generator: np.random.Generator) -> None:
-    """Hide the token ids of a random ``share`` of the stale states, in place."""
-    hidden = generator.random(len(batch.next_BN)) < share
-    batch.stale.ids_BLC[torch.from_numpy(hidden)] = -1
+def hide_tokens(
+    batch: OrderBatch, states: float, positions: float, generator: np.random.Generator
+) -> None:
+    """Hide token ids in place: of a random share of the ``states``, and of the ``positions``."""
+    ids_BLC = batch.stale.ids_BLC
+    hidden_BL = generator.random(ids_BLC.shape[:2]) < positions
+    hidden_BL |= generator.random((len(ids_BLC), 1)) < states
+    ids_BLC[torch.from_numpy(hidden_BL)] = -1
 
 
 def train_order_model(
@@ -77,7 +84,7 @@ def train_order_model(
     for step in range(first_step, config.steps):
         generator = np.random.default_rng((config.seed, step))
         batch = draw_batch(data, config.batch_size, config.max_depth, config.prefixes, generator)
-        hide_tokens(batch, config.token_dropout, generator)
+        hide_tokens(batch, config.token_dropout, config.position_dropout, generator)
         loss = batch_loss(model, batch)
         for optimizer in chosen:
             for group in optimizer.param_groups:
@@ -126,7 +133,7 @@ def accuracy_by_depth(
     return table
 
 
-TEMPERATURES = np.geomspace(0.5, 2.0, 81)
+TEMPERATURES = np.geomspace(0.5, 4.0, 121)
 """Candidates of :func:`fit_temperature`."""
 
 

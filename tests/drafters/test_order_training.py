@@ -104,13 +104,31 @@ def test_a_batch_holds_the_tokens_that_stand_and_those_that_may_come() -> None:
     assert stale.ids_BLC[0, ~masked].tolist() == [[7] + [-1] * (NUM_TOKENS - 1)] * 2
 
 
-def test_the_share_of_states_whose_tokens_are_hidden_is_the_one_asked_for() -> None:
+def test_the_shares_of_states_and_positions_whose_tokens_are_hidden_are_those_asked_for() -> None:
     data = trajectories(50, seed=6)
-    for share in (0.0, 0.3, 1.0):
+    for states, positions in ((0.0, 0.0), (0.3, 0.0), (0.0, 0.2), (0.3, 0.2), (1.0, 0.0)):
         batch = draw_batch(data, 2000, 4, 1, np.random.default_rng(0))
-        hide_tokens(batch, share, np.random.default_rng(1))
-        hidden = (batch.stale.ids_BLC == -1).flatten(1).all(1)
-        assert float(hidden.float().mean()) == pytest.approx(share, abs=0.03)
+        hide_tokens(batch, states, positions, np.random.default_rng(1))
+        hidden = (batch.stale.ids_BLC == -1).all(-1)
+        assert float(hidden.all(1).float().mean()) == pytest.approx(states, abs=0.03)
+        expected = states + (1 - states) * positions
+        assert float(hidden.float().mean()) == pytest.approx(expected, abs=0.03)
+
+
+def test_a_token_that_training_never_showed_says_nothing() -> None:
+    """The order goes by the token; with unknown ones the model does as if they were hidden."""
+    torch.manual_seed(0)
+    model = build_order_model(SMALL.model_copy(update={"token_buckets": 256}))
+    config = OrderTrainingConfig(steps=20, batch_size=32, max_depth=4, prefixes=4, warmup=5)
+    train_order_model(model, by_token(trajectories(40, seed=1)), config, lambda row: None)
+    batch = batch_of(by_token(trajectories(5, seed=2)), np.arange(8), np.ones((8, 1), dtype=int))
+    unknown = replace(batch.stale, ids_BLC=torch.where(batch.stale.ids_BLC < 0, -1, 200))
+    known = model(model.encode(batch.stale), batch.masked_BNL)
+    with hidden_tokens(model):
+        blind = model(model.encode(unknown), batch.masked_BNL)
+    found = model(model.encode(unknown), batch.masked_BNL)
+    torch.testing.assert_close(found, blind)
+    assert not torch.allclose(known, blind, atol=1e-2)
 
 
 def test_an_order_that_only_the_tokens_tell_is_learnt() -> None:

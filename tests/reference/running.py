@@ -42,7 +42,7 @@ def tiny_order_model(seed: int = 0, encodes: Literal["root", "states"] = "root")
     model = build_order_model(OrderModelConfig(encodes=encodes, **sizes))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if name in ("head.weight", "distance"):
+            if name in ("head.weight", "distance", "tokens.table.weight"):
                 parameter.copy_(2 * torch.randn(parameter.shape))
     return model.requires_grad_(False).eval()
 
