@@ -248,6 +248,8 @@ def start_decode(tiny_folder: Path, prompts: Path, out: Path) -> subprocess.Pope
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         stderr=subprocess.PIPE,
         text=True,
+        # A suite that a script runs in the background hands down that interrupts are ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
