@@ -6,7 +6,7 @@ are tasks x batch sizes x temperatures x caps. ``oracle allows`` is what a draft
 order could make of it: the position oracle replayed at its best budget, priced by the same measured
 cost of a forward, for batches of one.
 
-    python -m benchmarks.auto_promise --problems 16 --batch-sizes 1,4 --caps 1,0.9 --out a.json
+    python -m benchmarks.auto_promise --problems 32 --batch-sizes 1,4 --caps 1,0.9 --out a.json
 """
 
 import json
@@ -207,7 +207,7 @@ def main(
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float64.")] = "float32",
     device: Annotated[str, typer.Option(help="cpu, cuda, or cuda:N.")] = "cpu",
     tasks: Annotated[str, typer.Option(help="Bundled tasks, comma-separated.")] = "words,code",
-    count: Annotated[int, typer.Option("--problems", min=1, help="Problems a cell.")] = 16,
+    count: Annotated[int, typer.Option("--problems", min=1, help="Problems a cell.")] = 32,
     batch_sizes: Annotated[str, typer.Option(help="Requests a forward.")] = "1,4",
     temperatures: Annotated[str, typer.Option(help="Temperatures.")] = "0,1",
     caps: Annotated[str, typer.Option(help="Caps of the commit order.")] = "1,0.9",
