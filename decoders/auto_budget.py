@@ -1,9 +1,11 @@
 """``budget: auto``: whether to draft, and how much, decided in every round from what was measured.
 
 Two things are learnt while decoding, neither of which can change an output: how often drafts of a
-given mass were accepted (masses are only a proposer's opinion), and what proposing costs. Whether
-to draft at all is decided before the drafter's cost is spent, from the running balance of earlier
-rounds; while it is negative, rare probes look again.
+given mass were accepted (masses are only a proposer's opinion), and what drafted rounds gained.
+How much to draft follows from the first and the cost curve. Whether to draft at all is decided
+before the drafter's cost is spent, from the running balance of earlier rounds: the steps that were
+taken against the seconds that passed, whatever had been expected of either. While it is negative,
+rare trials look again.
 """
 
 from collections import deque
@@ -19,7 +21,7 @@ from decoders.options import DecodeOptions
 from decoders.proposers.base import Draft, View
 from decoders.state import State
 
-FIRST, MOST = 8, 32
+FIRST, MOST = 4, 32
 """Drafts that a request is asked for at first, and at most: trees cost by the node."""
 DEPTHS, BINS = 16, 12
 PRIOR = 5.0
@@ -28,10 +30,21 @@ MEMORY = 0.97
 """What a running mean keeps of itself in a round."""
 TIMINGS = 9
 """Latest proposals of which the median counts: first calls and pauses are no price."""
-TRIAL, FAR_OFF = 16, 2.0
+SETTLED, FAR_OFF = 16, 2.0
 """After so many rounds a curve that is off by more than this factor is measured anew."""
-FIRST_PROBE, LAST_PROBE = 8, 64
-"""Rounds between two probes; the wait doubles while drafting does not pay."""
+TRIAL = 8
+"""Drafted rounds in a row that are judged together: one round's luck says nothing."""
+STAKE = 2.0
+"""Steps that the first trial may lose before it ends early; a later one may lose none."""
+SHORTEST_WAIT, LONGEST_WAIT = 4, 256
+"""Rounds until a trial begins; the wait doubles with every trial that fails."""
+LASTING = 64
+"""After so many drafted rounds in a row one is plain, lest the price of those be forgotten, and the
+next wait is short again."""
+LEVEL_MEMORY = 33
+"""Rounds over whose median a level is measured."""
+MOST_OFF = 2.0
+"""A round that takes longer than this many times the usual was interrupted, and counts as much."""
 
 
 class Reliability:
@@ -76,12 +89,16 @@ class Balance:
 
     reliability: Reliability = field(default_factory=Reliability)
     advantage: float = 0.0
-    """Running mean of a drafted round's gain over a plain one, in steps a request."""
+    """Mean of a drafted round's gain over a plain one, in steps a request: of the last trial, then
+    a running one."""
     rounds: int = 0
-    """Drafted rounds seen."""
-    wait: int = FIRST_PROBE
+    """Drafted rounds in a row, the trial's included."""
+    trying: bool = False
+    stake: float = STAKE
+    """Steps that the next trial, or the present one, may lose."""
+    wait: int = SHORTEST_WAIT
     idle: int = 0
-    """Rounds since the last proposal."""
+    """Rounds since the last trial, or since the last plain round."""
     limit: int = FIRST
     proposals: int = 0
     expected: float = 0.0
@@ -105,40 +122,57 @@ class Balance:
 
     def admits(self) -> bool:
         """Whether the next round should draft; counts the rounds that do not."""
-        if self.rounds < FIRST_PROBE or self.advantage > 0:
+        if self.trying:
             return True
+        if self.advantage > 0:
+            self.idle = (self.idle + 1) % LASTING
+            return self.idle > 0
         self.idle += 1
         if self.idle < self.wait:
             return False
-        self.idle = 0
-        self.wait = min(2 * self.wait, LAST_PROBE)
+        self.trying = True
+        self.advantage, self.rounds, self.idle = 0.0, 0, 0
         return True
 
     def settle(self, advantage: float, most_taken: int) -> None:
         """Take in a drafted round; the limit follows what was taken, with room to grow."""
         self.rounds += 1
-        # A probe comes after a long silence, so it weighs as much as the rounds it stands for.
-        silent = self.advantage <= 0 and self.rounds > FIRST_PROBE
-        keep = 0.5 if silent else min(MEMORY, 1 - 1 / self.rounds)
+        keep = min(MEMORY, 1 - 1 / self.rounds)
         self.advantage = keep * self.advantage + (1 - keep) * advantage
-        if self.advantage > 0:
-            self.wait = FIRST_PROBE
+        lost = -self.advantage * self.rounds
+        self.trying = self.trying and self.rounds < TRIAL and lost < self.stake
+        if not self.trying and self.advantage <= 0:
+            self.stake, self.idle = 0.0, 0
+            lasted = self.rounds >= LASTING
+            self.wait = SHORTEST_WAIT if lasted else min(2 * self.wait, LONGEST_WAIT)
         target = min(MOST, 2 * most_taken + 2)
         self.limit = max(target, int(0.9 * self.limit))
 
 
-@dataclass
 class Level:
-    """Running mean of measured over expected seconds; starts as if ``PRIOR`` rounds had agreed."""
+    """Measured over expected seconds of a round: the median of the latest ones."""
 
-    ratio: float = 1.0
-    rounds: int = 0
+    def __init__(self) -> None:
+        self._latest: deque[float] = deque(maxlen=LEVEL_MEMORY)
+        self.rounds = 0
+        self.ratio = 1.0
 
     def take(self, ratio: float) -> None:
-        """One round; what no curve explains (a pause, a first call) is bounded."""
+        """One round."""
         self.rounds += 1
-        keep = min(MEMORY, 1 - 1 / (self.rounds + PRIOR))
-        self.ratio = keep * self.ratio + (1 - keep) * min(max(ratio, 0.2), 5.0)
+        self._latest.append(ratio)
+        self.ratio = median(self._latest)
+
+
+@dataclass
+class Share:
+    """One kind's part in the round under way."""
+
+    requests: int = 0
+    drafts: int = 0
+    accepted: int = 0
+    most_drafts: int = 0
+    """Of one request."""
 
 
 def kind_of(options: DecodeOptions) -> Hashable:
@@ -159,6 +193,7 @@ class AutoBudget:
         self._balances: dict[Hashable, Balance] = {}
         self._plain, self._drafted = Level(), Level()
         self._trusted = False
+        self._shares: dict[Hashable, Share] = {}
 
     @property
     def curve(self) -> CostCurve:
@@ -166,6 +201,11 @@ class AutoBudget:
         if self._curve is None:
             self._curve = self._measure(False)
         return self._curve
+
+    @property
+    def _plain_ratio(self) -> float:
+        """Of small blocks in large batches every round stores one; drafted rounds then tell."""
+        return (self._plain if self._plain.rounds else self._drafted).ratio
 
     def balance(self, options: DecodeOptions) -> Balance:
         return self._balances.setdefault(kind_of(options), Balance())
@@ -201,11 +241,10 @@ class AutoBudget:
         room = sum(map(len, masses))
         curve = self.curve.upto(copies + room, prefix)
         seconds = self._drafted.ratio * curve
-        seconds[copies] = self._plain.ratio * curve[copies]
+        seconds[copies] = self._plain_ratio * curve[copies]
         taken = best_allotment(masses, copies, seconds, requests)
-        plain = requests / max(float(seconds[copies]), 1e-9)
-        price = float(seconds[copies + sum(map(len, taken))] - seconds[copies])
-        self._settle(views, masses, taken, price, plain)
+        for view, row, indices in zip(views, masses, taken, strict=True):
+            self.balance(view.options).expected += sum(row[index] for index in indices)
         return [
             [found[index] for index in indices]
             for found, indices in zip(drafts, taken, strict=True)
@@ -221,52 +260,59 @@ class AutoBudget:
         states = [draft.state for draft in drafts]
         return closed_masses(view.root, states, probabilities, view.end.mask_id)
 
-    def _settle(
-        self,
-        views: Sequence[View],
-        masses: Sequence[Sequence[float]],
-        taken: Sequence[Sequence[int]],
-        price: float,
-        plain: float,
-    ) -> None:
-        """Book to each kind what drafting gained: the steps that plain forwards would not have made
-        (``plain`` a second) in the ``price`` of its copies and its drafter's time."""
-        total = sum(map(len, taken))
-        gains: dict[Hashable, list[float]] = {}
-        counts: dict[Hashable, int] = {}
-        for view, row, indices in zip(views, masses, taken, strict=True):
-            kind, balance = kind_of(view.options), self.balance(view.options)
-            share = price * len(indices) / total if total else 0.0
-            gain = sum(row[index] for index in indices)
-            balance.expected += gain
-            gains.setdefault(kind, []).append(gain - plain * (share + balance.drafter_seconds))
-            counts[kind] = max(counts.get(kind, 0), len(indices))
-        for kind, found in gains.items():
-            self._balances[kind].settle(sum(found) / len(found), counts[kind])
-
     def observe(self, view: View, drafts: Sequence[Draft], reached: Collection[State]) -> None:
         """What became of a request's verified drafts."""
         balance = self.balance(view.options)
         reliability = balance.reliability
+        accepted = sum(draft.state in reached for draft in drafts)
         balance.verified += bool(drafts)
-        balance.accepted += sum(draft.state in reached for draft in drafts)
+        balance.accepted += accepted
+        share = self._shares.setdefault(kind_of(view.options), Share())
+        share.requests += 1
+        share.drafts += len(drafts)
+        share.accepted += accepted
+        share.most_drafts = max(share.most_drafts, len(drafts))
         free = view.root.count(view.end.mask_id)
         for draft in drafts:
             depth = free - draft.state.count(view.end.mask_id)
             reliability.observe(draft.mass, depth, draft.state in reached)
 
-    def forwarded(self, seconds: float, copies: int, prefix: float, drafted: bool) -> None:
-        """A forward over ``copies``, its walk included, took so long: the curve's level follows.
+    def forwarded(
+        self, seconds: float, requests: int, plain_copies: int, copies: int, prefix: float
+    ) -> None:
+        """A round of ``requests``, its proposals left out, took so long over ``copies``, of which
+        ``plain_copies`` were no drafts: the curve's level follows, and the kinds that drafted are
+        told what they gained.
 
         Rounds with drafts have a level of their own: judging many copies costs more than their
         forward alone, and drafting must not look cheaper than it is.
         """
-        level = self._drafted if drafted else self._plain
-        level.take(seconds / max(self.curve.at(copies, prefix), 1e-9))
-        if not self._trusted and level.rounds >= TRIAL:
+        curve = self.curve.upto(copies, prefix).clip(1e-9)
+        level = self._drafted if copies > plain_copies else self._plain
+        # A round that stores blocks opens others, which costs more than a step. It tells nothing.
+        if level is self._drafted or plain_copies == requests:
+            level.take(seconds / float(curve[copies]))
+        usual = level.ratio * float(curve[copies])
+        plain = self._plain_ratio * float(curve[plain_copies])
+        self._settle(min(seconds, MOST_OFF * usual), requests, plain)
+        if not self._trusted and level.rounds >= SETTLED:
             self._trusted = True
             if not 1 / FAR_OFF <= level.ratio <= FAR_OFF:
                 # Measured in a bad moment (another machine's load), a kept curve would mislead
                 # every run after it.
                 self._curve = self._measure(True)
                 self._plain, self._drafted = Level(), Level()
+
+    def _settle(self, seconds: float, requests: int, plain: float) -> None:
+        """Book to each kind what drafting gained a request: the steps accepted, less those that
+        plain rounds (``plain`` seconds, one step for each of ``requests``) would have made in the
+        time of its drafts and its drafter."""
+        total = sum(share.drafts for share in self._shares.values())
+        for kind, share in self._shares.items():
+            balance = self._balances[kind]
+            # Without drafts the round was a plain one, and its noise says nothing of drafting.
+            extra = (seconds - plain) * share.drafts / total if total else 0.0
+            extra += balance.drafter_seconds * share.requests
+            advantage = (share.accepted - extra * requests / plain) / share.requests
+            balance.settle(advantage, share.most_drafts)
+        self._shares.clear()

@@ -26,10 +26,10 @@ KNOTS = (1, 2, 3, 5, 9, 17, 33, 65)
 """Copies at which a forward is timed."""
 PREFIXES = (2, 16)
 """Prefix lengths at which it is timed, in blocks."""
-REPEATS = 3
+REPEATS = 5
 MOST_SECONDS = 1.0
 """A forward that takes longer is timed no further up: the curve goes on with its last slope."""
-FORMAT = 1
+FORMAT = 2
 """Of a kept curve; another number is another measurement."""
 
 
@@ -95,11 +95,7 @@ def measure_cost_curve(target: Timed, slot: int, most: int = KNOTS[-1]) -> CostC
             if prefix > length:
                 target.prefill(slot, _filler(spec, prefix - length))
                 length = prefix
-            row = []
-            for copies in knots:
-                row.append(_time_forward(target, slot, copies))
-                if row[-1] > MOST_SECONDS and len(row) > 1:
-                    break
+            row = _time_forwards(target, slot, knots)
             knots = knots[: len(row)]
             rows.append(row)
     finally:
@@ -115,8 +111,25 @@ def _filler(spec: TargetSpec, count: int) -> tuple[int, ...]:
     return tuple(token for token in range(3) if token != spec.mask_token_id)[:1] * count
 
 
+def _time_forwards(target: Timed, slot: int, knots: Sequence[int]) -> list[float]:
+    """For each number of copies the median of a few forwards, the first one of its shape left out.
+
+    All are timed in turn, again and again: a slow moment of the machine then raises the whole
+    curve, and its slope, which decides what a draft is worth, stays right.
+    """
+    turns: list[list[float]] = []
+    for _ in range(1 + REPEATS):
+        turn: list[float] = []
+        for copies in knots:
+            turn.append(_time_forward(target, slot, copies))
+            if turn[-1] > MOST_SECONDS and len(turn) > 1:
+                break
+        knots = knots[: len(turn)]
+        turns.append(turn)
+    return [median(turn[index] for turn in turns[1:]) for index in range(len(knots))]
+
+
 def _time_forward(target: Timed, slot: int, copies: int) -> float:
-    """The median of a few forwards, the first one of its shape left out."""
     block, mask_id = target.spec.block_size, target.spec.mask_token_id
     half = torch.arange(block // 2, block)
     batch = CopyBatch(
@@ -126,12 +139,9 @@ def _time_forward(target: Timed, slot: int, copies: int) -> float:
         [False] * copies,
         (torch.arange(copies)[:, None] * block + half).flatten(),
     )
-    found = []
-    for _ in range(1 + REPEATS):
-        started = perf_counter()
-        target.forward(batch).argmax(dim=1).cpu()
-        found.append(perf_counter() - started)
-    return median(found[1:])
+    started = perf_counter()
+    target.forward(batch).argmax(dim=1).cpu()
+    return perf_counter() - started
 
 
 def cache_folder() -> Path:

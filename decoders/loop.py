@@ -104,13 +104,14 @@ class Decoder:
 
     def _round(self, sequences: list[Sequence]) -> list[Sequence]:
         views, proposed = self._propose(sequences, self._drafting(sequences))
+        started = perf_counter()
         drafts = self._allot(sequences, views, proposed)
         parts = [
             sequence.copies([draft.state for draft in found])
             for sequence, found in zip(sequences, drafts, strict=True)
         ]
         batch, num_rows = copy_batch(sequences, parts)
-        prefix, started = mean_prefix(sequences), perf_counter()
+        prefix = mean_prefix(sequences)
         logits_RV = self.target.forward(batch)
         autos = [is_auto(sequence) for sequence in sequences]
         done = []
@@ -124,8 +125,9 @@ class Decoder:
             if view is not None and autos[index]:
                 self.auto.observe(view, drafts[index], result.reached(part.states[part.root]))
         if any(autos):
-            seconds = perf_counter() - started
-            self.auto.forwarded(seconds, len(batch.slots), prefix, any(drafts))
+            seconds, copies = perf_counter() - started, len(batch.slots)
+            plain = copies - sum(len(f) for f, auto in zip(drafts, autos, strict=True) if auto)
+            self.auto.forwarded(seconds, len(sequences), plain, copies, prefix)
         return done
 
     def _drafting(self, sequences: list[Sequence]) -> list[bool]:

@@ -6,9 +6,12 @@ import pytest
 import torch
 
 from decoders.auto_budget import (
-    FIRST_PROBE,
-    LAST_PROBE,
+    LASTING,
+    LONGEST_WAIT,
     MOST,
+    SHORTEST_WAIT,
+    STAKE,
+    TRIAL,
     AutoBudget,
     Balance,
     Reliability,
@@ -55,8 +58,11 @@ class Timeless(AutoBudget):
     def proposed(self, options: DecodeOptions, seconds: float) -> None:
         super().proposed(options, self.drafter)
 
-    def forwarded(self, seconds: float, copies: int, prefix: float, drafted: bool) -> None:
-        super().forwarded(self.curve.at(copies, prefix), copies, prefix, drafted)
+    def forwarded(
+        self, seconds: float, requests: int, plain_copies: int, copies: int, prefix: float
+    ) -> None:
+        seconds = self.curve.at(copies, prefix)
+        super().forwarded(seconds, requests, plain_copies, copies, prefix)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -91,9 +97,11 @@ def test_where_drafting_does_not_pay_the_drafter_is_asked_rarely(
     class Counting(Timeless):
         num_rounds = 0
 
-        def forwarded(self, seconds: float, copies: int, prefix: float, drafted: bool) -> None:
+        def forwarded(
+            self, seconds: float, requests: int, plain_copies: int, copies: int, prefix: float
+        ) -> None:
             self.num_rounds += 1
-            super().forwarded(seconds, copies, prefix, drafted)
+            super().forwarded(seconds, requests, plain_copies, copies, prefix)
 
         def proposed(self, options: DecodeOptions, seconds: float) -> None:
             asked_in.add(self.num_rounds)
@@ -107,7 +115,7 @@ def test_where_drafting_does_not_pay_the_drafter_is_asked_rarely(
     ]
     list(decode(decoder, requests, batch_size))
     assert auto.num_rounds > 100
-    assert len(asked_in) < FIRST_PROBE + 10
+    assert len(asked_in) < TRIAL + 10
 
 
 def test_a_slow_first_proposal_does_not_count() -> None:
@@ -173,23 +181,74 @@ def test_any_mass_at_any_depth_is_a_probability(mass: float, depth: int) -> None
     assert 0 <= reliability.probability(mass, depth) <= 1
 
 
-def test_probes_grow_rare_and_a_success_brings_drafting_back() -> None:
+def waits_of(balance: Balance, trials: int, gains: Sequence[float]) -> list[int]:
+    """Plain rounds before each of some trials whose rounds gain ``gains`` (the last goes on)."""
+    found = []
+    for _ in range(trials):
+        waited = 0
+        while not balance.admits():
+            waited += 1
+        found.append(waited + 1)
+        for index in range(TRIAL):
+            balance.settle(gains[min(index, len(gains) - 1)], 1)
+            if not balance.trying:
+                break
+    return found
+
+
+def test_trials_grow_rare_and_a_success_brings_drafting_back() -> None:
     balance = Balance()
-    for _ in range(FIRST_PROBE):
-        assert balance.admits()
-        balance.settle(-1.0, 0)
-    waits, since = [], 0
-    while len(waits) < 6:
-        since += 1
-        if balance.admits():
-            waits.append(since)
-            since = 0
-            balance.settle(-1.0, 0)
-    assert waits == [FIRST_PROBE, 16, 32, LAST_PROBE, LAST_PROBE, LAST_PROBE]
-    for _ in range(200):
+    waits = waits_of(balance, 8, [-STAKE])
+    assert waits == [SHORTEST_WAIT, 8, 16, 32, 64, 128, LONGEST_WAIT, LONGEST_WAIT]
+    for _ in range(LONGEST_WAIT + 2 * TRIAL):
         if balance.admits():
             balance.settle(5.0, 3)
-    assert all(balance.admits() for _ in range(5))
+    admitted = [balance.admits() for _ in range(2 * LASTING)]
+    assert admitted.count(False) == 2, "rare plain rounds keep their price in memory"
+    for _ in range(LASTING):
+        balance.settle(5.0, 3)
+    while balance.admits():
+        balance.settle(-5.0, 3)
+    assert balance.wait == SHORTEST_WAIT
+
+
+def test_one_lucky_round_is_no_success() -> None:
+    balance = Balance()
+    assert waits_of(balance, 3, [3.0, -2.0]) == [SHORTEST_WAIT, 8, 16]
+    assert not balance.admits()
+
+
+def test_a_trial_loses_no_more_than_its_stake() -> None:
+    balance = Balance()
+    rounds = []
+    for _ in range(2):
+        while not balance.admits():
+            pass
+        drafted = 0
+        while balance.trying:
+            balance.settle(-0.75 * STAKE, 1)
+            drafted += 1
+        rounds.append(drafted)
+    assert rounds == [2, 1]
+
+
+def test_drafts_that_take_longer_than_the_curve_says_are_given_up() -> None:
+    class Deceived(Timeless):
+        """The curve promises free copies; a round with drafts takes four times as long."""
+
+        def forwarded(
+            self, seconds: float, requests: int, plain_copies: int, copies: int, prefix: float
+        ) -> None:
+            seconds = 4.0 if copies > plain_copies else 1.0
+            AutoBudget.forwarded(self, seconds, requests, plain_copies, copies, prefix)
+
+    target = Target(tiny_model(tiny_spec(8)))
+    auto = Deceived(FREE)
+    decoder = Decoder(target, tiny_proposers(), auto=auto)
+    asked = options("chain", max_new_tokens=160)
+    (result,) = decode(decoder, [Request("0", (), asked, 0)], 1)
+    drafted = sum(r.drafts > 0 for r in result.rounds)
+    assert 0 < drafted < 2 * TRIAL < len(result.rounds) / 5
 
 
 def test_the_limit_follows_what_is_taken() -> None:
@@ -229,5 +288,5 @@ def test_a_curve_from_a_bad_moment_is_measured_again_once(off: float, measured_a
 
     auto = AutoBudget(measure)
     for _ in range(200):
-        auto.forwarded(off * STEEP.at(1), copies=1, prefix=0.0, drafted=False)
+        auto.forwarded(off * STEEP.at(1), requests=1, plain_copies=1, copies=1, prefix=0.0)
     assert asked == [False, True] if measured_anew else [False]
