@@ -23,6 +23,9 @@ from decoders.state import State
 
 FIRST, MOST = 4, 32
 """Drafts that a request is asked for at first, and at most: trees cost by the node."""
+FLOOR_OF_PRICE, HIGHEST_FLOOR = 0.25, 0.5
+"""The mass floor as a part of what a draft costs in steps: a state's mass exceeds that of its
+likeliest order, to which the floor applies, and may itself be too low."""
 DEPTHS, BINS = 16, 12
 PRIOR = 5.0
 """So many drafts of a cell its own mass stands for before any was seen."""
@@ -215,10 +218,15 @@ class AutoBudget:
         kinds = {kind_of(each): self.balance(each) for each in options}
         return {kind: balance.admits() for kind, balance in kinds.items()}
 
-    def limited(self, view: View) -> View:
-        """The view with a budget that a proposer can work with."""
+    def limited(self, view: View, requests: int, prefix: float) -> View:
+        """The view with a budget and a mass floor that a proposer can work with: what no forward
+        of ``requests`` behind ``prefix`` tokens would be worth need not be grown."""
         limit = self.balance(view.options).limit
-        return replace(view, options=view.options.model_copy(update={"budget": limit}))
+        curve = self.curve.upto(requests + limit, prefix).clip(1e-9)
+        per_draft = float(curve[-1] - curve[requests]) / limit
+        floor = min(FLOOR_OF_PRICE * per_draft * requests / float(curve[requests]), HIGHEST_FLOOR)
+        options = view.options.model_copy(update={"budget": limit})
+        return replace(view, options=options, floor=floor)
 
     def proposed(self, options: DecodeOptions, seconds: float) -> None:
         """A request's share of its kind's proposal took so long."""

@@ -160,7 +160,7 @@ class Decoder:
             if not asking:
                 continue
             started = perf_counter()
-            shown = [self._view(sequences[index]) for index in asking]
+            shown = [self._view(sequences[index], sequences) for index in asking]
             proposed = proposer.propose(shown)
             seconds = (perf_counter() - started) / len(asking)
             for index, view, found in zip(asking, shown, proposed, strict=True):
@@ -174,9 +174,11 @@ class Decoder:
                 self.auto.proposed(options, seconds)
         return views, drafts
 
-    def _view(self, sequence: Sequence) -> View:
+    def _view(self, sequence: Sequence, beside: list[Sequence]) -> View:
         view = view_of(sequence)
-        return self.auto.limited(view) if is_auto(sequence) else view
+        if not is_auto(sequence):
+            return view
+        return self.auto.limited(view, len(beside), mean_prefix(beside))
 
     def _allot(
         self, sequences: list[Sequence], views: list[View | None], drafts: list[list[Draft]]

@@ -36,6 +36,7 @@ class View:
     ``stale`` describes the last accepted state, whose masked positions include all of the root's.
     A state that is finished by ``end`` is never drafted: verifying it would save no forward.
     ``origin`` says whose block this is; only oracles, which look its future up, may read it.
+    ``floor`` raises the mass floor of the options where ``auto`` knows what a draft costs.
     """
 
     root: State
@@ -43,12 +44,18 @@ class View:
     options: DecodeOptions
     end: BlockEnd
     origin: Origin | None = None
+    floor: float = 0.0
 
     @property
     def budget(self) -> int:
         """Most drafts that are asked for (who decides ``auto`` does so before asking)."""
         assert self.options.budget != "auto"
         return self.options.budget
+
+    @property
+    def gamma(self) -> float:
+        """The mass floor: of the options, or what a draft is worth at least."""
+        return max(self.options.gamma, self.floor)
 
 
 class Proposer(Protocol):

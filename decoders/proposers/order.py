@@ -35,7 +35,7 @@ class OrderProposer:
         # Most hedges of a replay's settings come to the same candidates, and so to one tree.
         distinct = dict(zip(keys, keyed, strict=True))
         trees = [
-            DraftTree(view.root, candidates, view.budget, view.options.gamma, view.end.finished)
+            DraftTree(view.root, candidates, view.budget, view.gamma, view.end.finished)
             for view, candidates in distinct.values()
         ]
         asking = [view for view, _ in distinct.values()]
@@ -122,7 +122,7 @@ def tree_key(view: View, candidates: Candidates) -> Hashable:
     """What decides a view's tree."""
     masked = np.array(view.root) == view.end.mask_id
     fills = candidates.log_probs[masked].tobytes()
-    return id(view.stale), view.root, view.budget, view.options.gamma, view.end, fills
+    return id(view.stale), view.root, view.budget, view.gamma, view.end, fills
 
 
 def stack_stale(views: Sequence[View]) -> StaleTensors:

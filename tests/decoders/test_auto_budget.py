@@ -20,6 +20,7 @@ from decoders.auto_budget import (
 from decoders.cost_curve import CostCurve
 from decoders.loop import Decoder, decode
 from decoders.options import PROPOSERS, DecodeOptions
+from decoders.proposers.base import View
 from decoders.request import Request, Result
 from models.target import Target
 from tests.conftest import tiny_model, tiny_spec
@@ -290,3 +291,19 @@ def test_a_curve_from_a_bad_moment_is_measured_again_once(off: float, measured_a
     for _ in range(200):
         auto.forwarded(off * STEEP.at(1), requests=1, plain_copies=1, copies=1, prefix=0.0)
     assert asked == [False, True] if measured_anew else [False]
+
+
+@pytest.mark.parametrize(("curve", "floor"), [(FREE, 0.0), (STEEP, 0.25)], ids=["free", "steep"])
+def test_drafts_that_no_forward_is_worth_are_not_grown(curve: CostCurve, floor: float) -> None:
+    seen: list[View] = []
+
+    class Seen(Timeless):
+        def limited(self, view: View, requests: int, prefix: float) -> View:
+            seen.append(super().limited(view, requests, prefix))
+            return seen[-1]
+
+    target = Target(tiny_model(tiny_spec(8)))
+    decoder = Decoder(target, tiny_proposers(), auto=Seen(curve))
+    list(decode(decoder, [Request("0", (), options("order", gamma=0.1), 0)], 1))
+    assert {view.floor for view in seen} == {floor}
+    assert {view.gamma for view in seen} == {max(floor, 0.1)}, "the user's floor stays"
