@@ -223,8 +223,9 @@ class AutoBudget:
         of ``requests`` behind ``prefix`` tokens would be worth need not be grown."""
         limit = self.balance(view.options).limit
         curve = self.curve.upto(requests + limit, prefix).clip(1e-9)
-        per_draft = float(curve[-1] - curve[requests]) / limit
-        floor = min(FLOOR_OF_PRICE * per_draft * requests / float(curve[requests]), HIGHEST_FLOOR)
+        plain = float(curve[requests])
+        cheapest = float(np.min((curve[requests + 1 :] - plain) / np.arange(1, limit + 1)))
+        floor = min(FLOOR_OF_PRICE * cheapest * requests / plain, HIGHEST_FLOOR)
         options = view.options.model_copy(update={"budget": limit})
         return replace(view, options=options, floor=floor)
 
