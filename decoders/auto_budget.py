@@ -11,6 +11,7 @@ rare trials look again.
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from statistics import median
 
 import numpy as np
@@ -44,6 +45,7 @@ SHORTEST_WAIT, LONGEST_WAIT = 4, 256
 LASTING = 64
 """After so many drafted rounds in a row one is plain, lest the price of those be forgotten, and the
 next wait is short again."""
+MOST_PRICES = 4096
 LEVEL_MEMORY = 33
 """Rounds over whose median a level is measured."""
 MOST_OFF = 2.0
@@ -135,10 +137,12 @@ class Balance:
             return False
         self.trying = True
         self.advantage, self.rounds, self.idle = 0.0, 0, 0
+        self.limit = FIRST
         return True
 
     def settle(self, advantage: float, most_taken: int) -> None:
-        """Take in a drafted round; the limit follows what was taken, with room to grow."""
+        """Take in a drafted round; the limit follows what was taken, with room to grow while that
+        gains."""
         self.rounds += 1
         keep = min(MEMORY, 1 - 1 / self.rounds)
         self.advantage = keep * self.advantage + (1 - keep) * advantage
@@ -148,8 +152,8 @@ class Balance:
             self.stake, self.idle = 0.0, 0
             lasted = self.rounds >= LASTING
             self.wait = SHORTEST_WAIT if lasted else min(2 * self.wait, LONGEST_WAIT)
-        target = min(MOST, 2 * most_taken + 2)
-        self.limit = max(target, int(0.9 * self.limit))
+        room = 2 * most_taken + 2 if advantage > 0 else most_taken
+        self.limit = max(min(MOST, room), int(0.9 * self.limit), FIRST)
 
 
 class Level:
@@ -178,6 +182,7 @@ class Share:
     """Of one request."""
 
 
+@lru_cache(maxsize=1024)
 def kind_of(options: DecodeOptions) -> Hashable:
     """Requests that share a balance: everything that decides drafts or their acceptance."""
     rule = options.rule() | options.model_dump(include={"gamma", "hedge", "width", "prune"})
@@ -197,6 +202,7 @@ class AutoBudget:
         self._plain, self._drafted = Level(), Level()
         self._trusted = False
         self._shares: dict[Hashable, Share] = {}
+        self._prices: dict[tuple[int, float], float] = {}
 
     @property
     def curve(self) -> CostCurve:
@@ -204,6 +210,15 @@ class AutoBudget:
         if self._curve is None:
             self._curve = self._measure(False)
         return self._curve
+
+    def _seconds(self, copies: int, prefix: float) -> float:
+        """The curve's price, looked up: every round asks, most of them for the same."""
+        key = copies, prefix
+        if key not in self._prices:
+            if len(self._prices) >= MOST_PRICES:
+                self._prices.clear()
+            self._prices[key] = max(self.curve.at(copies, prefix), 1e-9)
+        return self._prices[key]
 
     @property
     def _plain_ratio(self) -> float:
@@ -296,20 +311,21 @@ class AutoBudget:
         Rounds with drafts have a level of their own: judging many copies costs more than their
         forward alone, and drafting must not look cheaper than it is.
         """
-        curve = self.curve.upto(copies, prefix).clip(1e-9)
+        expected = self._seconds(copies, prefix)
         level = self._drafted if copies > plain_copies else self._plain
         # A round that stores blocks opens others, which costs more than a step. It tells nothing.
         if level is self._drafted or plain_copies == requests:
-            level.take(seconds / float(curve[copies]))
-        usual = level.ratio * float(curve[copies])
-        plain = self._plain_ratio * float(curve[plain_copies])
-        self._settle(min(seconds, MOST_OFF * usual), requests, plain)
+            level.take(seconds / expected)
+        if self._shares:
+            plain = self._plain_ratio * self._seconds(plain_copies, prefix)
+            self._settle(min(seconds, MOST_OFF * level.ratio * expected), requests, plain)
         if not self._trusted and level.rounds >= SETTLED:
             self._trusted = True
             if not 1 / FAR_OFF <= level.ratio <= FAR_OFF:
                 # Measured in a bad moment (another machine's load), a kept curve would mislead
                 # every run after it.
                 self._curve = self._measure(True)
+                self._prices.clear()
                 self._plain, self._drafted = Level(), Level()
 
     def _settle(self, seconds: float, requests: int, plain: float) -> None:
