@@ -9,11 +9,11 @@ from decoders.engine import Engine
 from decoders.options import METHODS
 from decoders.proposers.registry import open_proposers
 from drafters.config import DrafterConfig
-from models.checkpoint import find_checkpoint, load_model, read_spec
+from models.checkpoint import find_checkpoint, target_spec
 from models.config import TargetConfig
+from models.loading import load_model
 from models.ranks import Ranks
-from models.target import Target
-from models.tensor_parallel import check_tensor_parallel, sharded_target
+from models.tensor_parallel import AnyTarget, check_tensor_parallel, open_target
 
 
 def open_engine(
@@ -28,22 +28,16 @@ def open_engine(
     return Engine(folder, loaded, open_proposers(folder, loaded.spec, drafter, set(methods)))
 
 
-def load_target(config: TargetConfig, ranks: Ranks | None = None) -> Target:
+def load_target(config: TargetConfig, ranks: Ranks | None = None) -> AnyTarget:
     """A target on its device, or the share of one of its ``ranks``."""
     check_device(config.device)
-    if ranks is None:
-        return Target(load_model(config))
-    # Whole on the CPU first: the device never holds more than this rank's share.
-    model = load_model(config.model_copy(update={"device": "cpu"}))
-    target = sharded_target(model, ranks)
-    model.to(config.device)
-    return target
+    return open_target(load_model(config, ranks), ranks)
 
 
 def check_target(config: TargetConfig) -> None:
     """Raise ``ValueError``, without loading it, for a target that this configuration cannot open:
     no such checkpoint, or a number of ranks that does not split it evenly."""
-    check_tensor_parallel(read_spec(find_checkpoint(config.path)), config.tp)
+    check_tensor_parallel(target_spec(config), config.tp)
 
 
 def check_device(device: str) -> None:

@@ -14,7 +14,7 @@ from decoders.options import DecodeOptions
 from decoders.prompts import PromptRow
 from decoders.trace import Trace, TraceRecorder
 from drafters.config import DrafterConfig
-from models.checkpoint import find_checkpoint, read_spec
+from models.checkpoint import find_checkpoint, target_spec
 from models.config import TargetConfig
 from models.spec import TargetSpec
 from models.text import TextCodec, open_codec
@@ -113,7 +113,7 @@ def group_runner(group: "TargetGroup", target: TargetConfig) -> Runner:
     key = "peak_memory_bytes" if on_cpu else "peak_device_memory_bytes"
     return Runner(
         folder,
-        read_spec(folder),
+        target_spec(target),
         open_codec(folder),
         decode_rows,
         record,

@@ -26,7 +26,8 @@ from decoders.loop import Decoder, Forwarder, decode
 from decoders.prompts import build_request
 from decoders.request import Request
 from models.checkpoint import digest, find_checkpoint
-from models.target import CopyBatch, Target
+from models.target import CopyBatch
+from models.tensor_parallel import AnyTarget
 from models.text import open_codec
 from tasks.files import read_prompts
 
@@ -36,14 +37,14 @@ Call = Callable[[], object]
 class RecordingTarget:
     """A target that keeps every call, to make it again."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: AnyTarget) -> None:
         self.target = target
         self.spec = target.spec
         self.placement = target.placement
         self.calls: list[Call] = []
 
-    def open_slot(self, slot: int) -> None:
-        self._call(lambda: self.target.open_slot(slot))
+    def open_slot(self, slot: int, length: int = 0) -> None:
+        self._call(lambda: self.target.open_slot(slot, length))
 
     def close_slot(self, slot: int) -> None:
         self._call(lambda: self.target.close_slot(slot))
@@ -66,7 +67,7 @@ def run_standard(target: Forwarder, request: Request) -> None:
         pass
 
 
-def record_calls(target: Target, request: Request) -> list[Call]:
+def record_calls(target: AnyTarget, request: Request) -> list[Call]:
     """The calls on the target that decoding ``request`` makes."""
     recording = RecordingTarget(target)
     run_standard(recording, request)
@@ -83,7 +84,7 @@ def seconds_of(work: Call, device: str) -> float:
 
 
 def compare(
-    target: Target, requests: Sequence[Request], repeats: int, report: Callable[[int, int], None]
+    target: AnyTarget, requests: Sequence[Request], repeats: int, report: Callable[[int, int], None]
 ) -> dict[str, Any]:
     """Seconds of both, paired by prompt and repeat; ``ratio`` is standard over bare."""
     device = target.device.type

@@ -33,7 +33,8 @@ from decoders.sequence import Sequence as Decoded
 from decoders.stale import Stale
 from decoders.state import State, fill, masked_positions
 from models.checkpoint import digest, find_checkpoint
-from models.target import NO_PARENT, CopyBatch, Target
+from models.target import NO_PARENT, CopyBatch
+from models.tensor_parallel import AnyTarget
 from models.text import open_codec
 from tasks.files import read_prompts
 
@@ -42,7 +43,7 @@ class Meter:
     """An observer of a draft-free run that times drafting and a forward behind its states."""
 
     def __init__(
-        self, target: Target, proposer: Proposer, options: DecodeOptions, budgets: Sequence[int]
+        self, target: AnyTarget, proposer: Proposer, options: DecodeOptions, budgets: Sequence[int]
     ) -> None:
         self.target = target
         self.proposer = proposer
@@ -70,7 +71,7 @@ class Meter:
         self.drafts.append(drafts)
 
 
-def measure(target: Target, meter: Meter, requests: Sequence[Request]) -> None:
+def measure(target: AnyTarget, meter: Meter, requests: Sequence[Request]) -> None:
     """Decode without drafts under the meter."""
     with progress("drafting") as report:
         for index, request in enumerate(requests):

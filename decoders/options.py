@@ -78,10 +78,10 @@ OPTIONS_OF: dict[str, set[str]] = {
 }
 
 
-class DecodeOptions(BaseModel):
+class DecodeOptions(BaseModel, frozen=True):
     """How to decode (``decode.*`` of a configuration)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     method: Method = "standard"
     """How a block is filled: draft-free, or with the drafts of a proposer."""

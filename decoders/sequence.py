@@ -61,8 +61,18 @@ class Sequence:
 
     @property
     def aligned_prompt(self) -> int:
-        """Prompt tokens in whole blocks: floor(P / L) * L."""
+        """Prompt tokens before the first decoded block: floor(P / L) * L, since blocks are counted
+        from position 0; bidirectional families count them from the prompt's end."""
+        if self.spec.topology == "bidirectional":
+            return self.prompt_end
         return self.prompt_end // self.spec.block_size * self.spec.block_size
+
+    @property
+    def whole_length(self) -> int:
+        """Positions up to the end of the block that holds the last token asked for."""
+        block = self.spec.block_size
+        blocks = -(-(self.limit - self.aligned_prompt) // block)
+        return self.aligned_prompt + blocks * block
 
     @property
     def block_start(self) -> int:

@@ -18,6 +18,8 @@ class PrefixCache:
     ) -> None:
         self.block = spec.block_size
         self.length = 0
+        self.last_hidden: Tensor | None = None
+        """Of the prefix's last token: a shifted prediction of the next block begins with it."""
         shape = (spec.num_layers, num_kv_heads, 0, spec.head_dim)
         self.keys = torch.empty(shape, dtype=dtype, device=device)
         self.values = torch.empty(shape, dtype=dtype, device=device)
@@ -47,8 +49,9 @@ class PrefixCache:
         end = self.length + extra
         return self.keys[layer, :, :end], self.values[layer, :, :end]
 
-    def advance(self, tokens: int) -> None:
+    def advance(self, tokens: int, last_hidden: Tensor | None = None) -> None:
         """Count ``tokens`` written tokens, whole blocks only, as part of the prefix."""
+        self.last_hidden = last_hidden
         assert tokens % self.block == 0, "only full blocks are kept"
         self.length += tokens
         assert self.length <= self.keys.shape[2]

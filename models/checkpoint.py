@@ -5,15 +5,16 @@ from hashlib import blake2b
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from models.config import TargetConfig
-from models.families import sdar
+from models.families.fields import states_block_size
+from models.families.registry import FAMILIES, family_of
+from models.layout import Piece
 from models.spec import TargetSpec
 from models.transformer import Transformer
 
-FAMILIES = {sdar.MODEL_TYPE: sdar}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 BUNDLED = Path(__file__).parent / "bundled"
 
@@ -32,79 +33,61 @@ def find_checkpoint(path_or_name: str) -> Path:
     )
 
 
-def read_spec(folder: Path) -> TargetSpec:
-    """The spec of the checkpoint in ``folder``; ``ValueError`` for an unknown family."""
+def read_spec(folder: Path, block_size: int | None = None, *, force: bool = False) -> TargetSpec:
+    """The spec of the checkpoint in ``folder``, with the user's ``block_size`` where one is given.
+
+    Raises ``ValueError`` for an unknown family, and for a block size other than that of a
+    checkpoint which states one, unless ``force`` is set.
+    """
+    name = folder.resolve().name
     config = json.loads((folder / "config.json").read_text())
     generation = folder / "generation_config.json"
     generation_config = json.loads(generation.read_text()) if generation.exists() else {}
-    family = FAMILIES.get(config.get("model_type"))
-    if family is None:
+    spec = family_of(config, name).read_spec(config, generation_config, name)
+    if block_size in (None, spec.block_size):
+        return spec
+    if states_block_size(config, name) and not force:
         raise ValueError(
-            f"config.json of {folder.name}: model_type {config.get('model_type')!r} is not "
-            f"known; known are {', '.join(sorted(FAMILIES))}"
+            f"target.block_size {block_size}: {name} was made for blocks of {spec.block_size} "
+            "(target.force_block_size true decodes all the same)"
         )
-    return family.read_spec(config, generation_config, folder.resolve().name)
+    return TargetSpec.model_validate(spec.model_dump() | {"block_size": block_size})
 
 
-def load_weights(model: Transformer, folder: Path) -> None:
-    """Fill ``model`` from the safetensors of ``folder``, whatever their sharding.
-
-    Raises ``ValueError`` that names the tensors when one is missing, unknown or misshapen.
-    """
-    shards = sorted(folder.glob("*.safetensors"))
-    if not shards:
-        raise ValueError(f"{folder} holds no *.safetensors (pickled weights are not read)")
-    name_of = FAMILIES[model.spec.family].checkpoint_name
-    wanted = {name_of(name): parameter for name, parameter in model.named_parameters()}
-    found: set[str] = set()
-    for shard in shards:
-        with safe_open(shard, framework="pt") as tensors:
-            for name in sorted(tensors.keys()):
-                if name not in wanted:
-                    raise ValueError(f"{shard.name}: unknown tensor {name}")
-                if name in found:
-                    raise ValueError(f"{shard.name}: {name} stands in an earlier file too")
-                _fill(wanted[name], tensors.get_tensor(name), f"{shard.name}: {name}")
-                found.add(name)
-    missing = sorted(wanted.keys() - found)
-    if missing:
-        shown = ", ".join(missing[:3])
-        raise ValueError(f"{folder}: {len(missing)} tensors are missing: {shown} ...")
-
-
-def _fill(parameter: torch.nn.Parameter, value: torch.Tensor, where: str) -> None:
-    if parameter.shape != value.shape:
-        raise ValueError(f"{where} has shape {list(value.shape)}, not {list(parameter.shape)}")
-    with torch.no_grad():
-        parameter.copy_(value)
-
-
-def load_model(config: TargetConfig) -> Transformer:
-    """The whole network of a checkpoint on one device: evaluation mode, no gradients."""
+def target_spec(config: TargetConfig) -> TargetSpec:
+    """The spec that a configuration asks for."""
     folder = find_checkpoint(config.path)
-    spec = read_spec(folder)
-    if config.block_size not in (None, spec.block_size):
-        raise ValueError(
-            f"target.block_size {config.block_size}: {folder.name} was made for blocks of "
-            f"{spec.block_size}"
-        )
-    model = Transformer(spec).to(DTYPES[config.dtype])
-    load_weights(model, folder)
-    return model.requires_grad_(False).eval().to(config.device)
+    return read_spec(folder, config.block_size, force=config.force_block_size)
 
 
 def save_checkpoint(model: Transformer, folder: Path, dtype: str = "bfloat16") -> None:
     """Write weights and configuration in the family's own layout."""
     family = FAMILIES[model.spec.family]
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {
-        family.checkpoint_name(name): parameter.detach().to("cpu", DTYPES[dtype]).contiguous()
-        for name, parameter in model.named_parameters()
+    parameters = dict(model.named_parameters())
+    tensors: dict[str, list[Tensor]] = {}
+    for piece in family.pieces(model.spec):
+        tensors.setdefault(piece.tensor, []).append(_part(parameters[piece.parameter], piece))
+    whole = {
+        # Fused tensors are yielded in the order of their rows; a router's bias stays exact.
+        name: torch.cat(parts).to("cpu", stored_dtype(name, DTYPES[dtype])).contiguous()
+        for name, parts in tensors.items()
     }
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
     config, generation_config = family.write_config(model.spec, dtype)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     (folder / "generation_config.json").write_text(json.dumps(generation_config, indent=2) + "\n")
+
+
+def _part(parameter: Tensor, piece: Piece) -> Tensor:
+    found = parameter.detach()
+    return found if piece.expert is None else found[piece.expert]
+
+
+def stored_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
+    """What decides an expert's choice is kept in at least fp32."""
+    exact = name.endswith(("expert_bias", "router.bias"))
+    return torch.promote_types(dtype, torch.float32) if exact else dtype
 
 
 def digest(path: Path) -> str:

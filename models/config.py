@@ -19,4 +19,6 @@ class TargetConfig(BaseModel):
     tp: int = Field(default=1, ge=1)
     """Tensor-parallel ranks."""
     block_size: int | None = Field(default=None, ge=1)
-    """Override of the checkpoint's block size L, in tokens."""
+    """Block size L, in tokens, of a checkpoint that does not state its own."""
+    force_block_size: bool = False
+    """Decode with ``block_size`` even if the checkpoint was made for another one."""

@@ -8,6 +8,51 @@ Topology = Literal["block_causal", "bidirectional"]
 Prediction = Literal["same", "shifted"]
 
 
+Router = Literal["softmax", "grouped_sigmoid"]
+
+
+class Experts(BaseModel):
+    """A mixture of experts in place of the feed-forward of every layer but the first few."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    count: int
+    per_token: int
+    intermediate_size: int
+    """Of one expert."""
+    router: Router = "softmax"
+    normalized: bool = True
+    """Whether the weights of a token's experts are made to sum to one."""
+    groups: int = 1
+    """The grouped router looks at the best ``groups_per_token`` groups of experts only."""
+    groups_per_token: int = 1
+    scaling: float = 1.0
+    """Of the grouped router's weights."""
+    shared: int = 0
+    """Experts that every token passes, as one feed-forward so many times as wide."""
+    dense_layers: int = 0
+    """First layers that keep the plain feed-forward."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "Experts":
+        if not 1 <= self.per_token <= self.count:
+            raise ValueError(
+                f"num_experts_per_tok {self.per_token} must lie in 1..{self.count} (num_experts)"
+            )
+        if self.groups < 1 or self.count % self.groups:
+            raise ValueError(f"n_group {self.groups} must divide num_experts {self.count}")
+        if not 1 <= self.groups_per_token <= self.groups:
+            raise ValueError(
+                f"topk_group {self.groups_per_token} must lie in 1..{self.groups} (n_group)"
+            )
+        if self.groups_per_token * (self.count // self.groups) < self.per_token:
+            raise ValueError(
+                f"num_experts_per_tok {self.per_token} exceeds the experts of topk_group "
+                f"{self.groups_per_token} groups"
+            )
+        return self
+
+
 class TargetSpec(BaseModel):
     """Everything that the network, the cache and the decoder need to know about a checkpoint.
 
@@ -25,8 +70,14 @@ class TargetSpec(BaseModel):
     num_kv_heads: int
     head_dim: int
     intermediate_size: int
+    """Of a plain feed-forward."""
     vocab_size: int
     rope_theta: float
+    rotary_dim: int | None = None
+    """Leading components of a head that turn with the position; ``None``: all."""
+    qk_norm: bool = True
+    qkv_bias: bool = False
+    experts: Experts | None = None
     rms_norm_eps: float
     max_positions: int
     block_size: int
@@ -41,6 +92,8 @@ class TargetSpec(BaseModel):
                 f"num_attention_heads {self.num_heads} must be a multiple of "
                 f"num_key_value_heads {self.num_kv_heads}"
             )
+        if self.rotary_dim is not None and not 0 < self.rotary_dim <= self.head_dim:
+            raise ValueError(f"rotary_dim {self.rotary_dim} must lie in 1..{self.head_dim}")
         if self.block_size < 1:
             raise ValueError(f"block_size {self.block_size} must be at least 1")
         for field in ("mask_token_id", "pad_token_id"):
@@ -52,9 +105,21 @@ class TargetSpec(BaseModel):
         return self
 
     @property
+    def num_dense_layers(self) -> int:
+        """Layers with a plain feed-forward."""
+        if self.experts is None:
+            return self.num_layers
+        return min(self.experts.dense_layers, self.num_layers)
+
+    @property
     def tensor_parallel_sizes(self) -> tuple[int, ...]:
         """Numbers of ranks that split this network evenly."""
-        split = (self.num_kv_heads, self.intermediate_size, self.vocab_size)
+        split = [self.num_kv_heads, self.vocab_size]
+        if self.num_dense_layers:
+            split.append(self.intermediate_size)
+        if self.experts is not None:
+            split.append(self.experts.count)
+            split += [self.experts.shared * self.experts.intermediate_size]
         return tuple(
             size for size in range(1, self.num_kv_heads + 1) if all(n % size == 0 for n in split)
         )
@@ -63,7 +128,15 @@ class TargetSpec(BaseModel):
     def num_parameters(self) -> int:
         """Parameters of the whole network, counted from the sizes alone."""
         attention = self.hidden_size * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
-        mlp = 3 * self.hidden_size * self.intermediate_size
-        norms = 2 * self.hidden_size + 2 * self.head_dim
+        if self.qkv_bias:
+            attention += self.head_dim * (self.num_heads + 2 * self.num_kv_heads)
+        norms = 2 * self.hidden_size + (2 * self.head_dim if self.qk_norm else 0)
         ends = 2 * self.vocab_size * self.hidden_size + self.hidden_size
-        return self.num_layers * (attention + mlp + norms) + ends
+        dense = self.num_dense_layers * 3 * self.hidden_size * self.intermediate_size
+        mixed = 0
+        if self.experts is not None:
+            own = self.experts
+            experts = 3 * self.hidden_size * own.intermediate_size * (own.count + own.shared)
+            router = own.count * (self.hidden_size + (own.router == "grouped_sigmoid"))
+            mixed = (self.num_layers - self.num_dense_layers) * (experts + router)
+        return self.num_layers * (attention + norms) + dense + mixed + ends

@@ -26,6 +26,8 @@ from models.cache import PrefixCache
 from models.transformer import Attend, Transformer
 
 NO_PARENT = -1
+PREFILL_TOKENS = 4096
+"""A longer prompt is prefilled in pieces of whole blocks, which bounds the memory that it takes."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,15 @@ class Target:
     @property
     def placement(self) -> tuple[str, ...]:
         """What decides, beside the spec, how long a forward takes."""
-        kind = self.device.type
-        name = torch.cuda.get_device_name(self.device) if kind == "cuda" else platform.machine()
-        threads = f"{torch.get_num_threads()} threads of {os.cpu_count()}"
-        return str(self.model.dtype), kind, name, threads, torch.__version__
+        return where_it_runs(self.model)
 
-    def open_slot(self, slot: int) -> None:
-        """Give ``slot`` an empty prefix."""
+    @property
+    def open_slots(self) -> tuple[int, ...]:
+        """Slots that hold something."""
+        return tuple(self.caches)
+
+    def open_slot(self, slot: int, length: int = 0) -> None:
+        """Give ``slot`` an empty prefix; ``length`` positions are announced, none is needed."""
         assert slot not in self.caches, f"slot {slot} is in use"
         self.caches[slot] = PrefixCache(self.spec, self.num_kv_heads, self.model.dtype, self.device)
 
@@ -80,6 +84,12 @@ class Target:
         cache, block = self.caches[slot], self.spec.block_size
         assert len(tokens) % block == 0, "only full blocks are prefilled"
         cache.reserve(len(tokens) + block)
+        piece = max(1, PREFILL_TOKENS // block) * block
+        for first in range(0, len(tokens), piece):
+            self._prefill_piece(cache, tokens[first : first + piece])
+
+    def _prefill_piece(self, cache: PrefixCache, tokens: Sequence[int]) -> None:
+        block = self.spec.block_size
         positions = torch.arange(cache.length, cache.length + len(tokens), device=self.device)
         keys = torch.arange(cache.length + len(tokens), device=self.device)
         mask_QS = positions[:, None] // block >= keys[None, :] // block
@@ -88,8 +98,8 @@ class Target:
             cache.write(layer, k, v)
             return attend_masked(q, *cache.view(layer, len(tokens)), mask_QS)
 
-        self.model.hidden(torch.tensor(tokens, device=self.device), positions, attend)
-        cache.advance(len(tokens))
+        hidden = self.model.hidden(torch.tensor(tokens, device=self.device), positions, attend)
+        cache.advance(len(tokens), hidden[-1])
 
     @torch.inference_mode()
     def forward(self, batch: CopyBatch) -> Tensor:
@@ -108,15 +118,28 @@ class Target:
             self.caches[slot].reserve(2 * block)
         tokens = batch.tokens_CL.to(self.device)
         hidden = self.model.hidden(tokens, positions, self._attend_copies(batch))
-        for slot, stored in zip(batch.slots, batch.stores, strict=True):
+        read = hidden if self.spec.prediction == "same" else self._shifted(batch, hidden)
+        for copy, (slot, stored) in enumerate(zip(batch.slots, batch.stores, strict=True)):
             if stored:
-                self.caches[slot].advance(block)
-        return self.model.logits(hidden.flatten(0, 1)[batch.rows.to(self.device)])
+                self.caches[slot].advance(block, hidden[copy, -1])
+        return self.model.logits(read.flatten(0, 1)[batch.rows.to(self.device)])
+
+    def _shifted(self, batch: CopyBatch, hidden_CLD: Tensor) -> Tensor:
+        """Hidden states that predict each position: those of the position before, which for a
+        block's first one lies in the parent copy or in the prefix. The very first position of a
+        text has none, and reads its own."""
+        before = []
+        for copy, (slot, parent) in enumerate(zip(batch.slots, batch.parents, strict=True)):
+            last = self.caches[slot].last_hidden
+            if parent != NO_PARENT:
+                last = hidden_CLD[parent, -1]
+            before.append(hidden_CLD[copy, 0] if last is None else last)
+        return torch.cat((torch.stack(before).unsqueeze(1), hidden_CLD[:, :-1]), dim=1)
 
     def _attend_copies(self, batch: CopyBatch) -> Attend:
         """Prefix, optional parent copy and own block, merged by log-sum-exp."""
         block = self.spec.block_size
-        runs = _slot_runs(batch.slots)
+        runs = slot_runs(batch.slots)
         children = [c for c, parent in enumerate(batch.parents) if parent != NO_PARENT]
         parents = [batch.parents[c] for c in children]
         storing = [c for c, stored in enumerate(batch.stores) if stored]
@@ -168,7 +191,15 @@ class Target:
         return attend_masked(q[0], *cache.view(layer, self.spec.block_size), None).unsqueeze(0)
 
 
-def _slot_runs(slots: Sequence[int]) -> list[tuple[int, int, int]]:
+def where_it_runs(model: Transformer) -> tuple[str, ...]:
+    """Precision, device and software of a network."""
+    device = model.norm.weight.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    threads = f"{torch.get_num_threads()} threads of {os.cpu_count()}"
+    return str(model.dtype), device.type, name, threads, torch.__version__
+
+
+def slot_runs(slots: Sequence[int]) -> list[tuple[int, int, int]]:
     """``(slot, first, last)`` of each run of copies; a slot must not appear in two runs."""
     runs, first = [], 0
     for slot, members in groupby(slots):

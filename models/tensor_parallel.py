@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from models.full_target import FullTarget
 from models.ranks import Ranks
 from models.spec import TargetSpec
 from models.target import CopyBatch, Target
-from models.transformer import Layer, Transformer
+from models.transformer import MLP, ExpertBank, Layer, Transformer
 
 
 def check_tensor_parallel(spec: TargetSpec, size: int) -> None:
@@ -28,7 +29,8 @@ def check_tensor_parallel(spec: TargetSpec, size: int) -> None:
 
 
 def _slice(weight: Tensor, dim: int, ranks: Ranks) -> nn.Parameter:
-    """This rank's part of ``weight`` along ``dim``, in memory of its own."""
+    """This rank's part of ``weight`` along ``dim``, in memory of its own (or, as the weight, in
+    none yet: on the meta device)."""
     part = weight.detach().chunk(ranks.size, dim)[ranks.rank]
     return nn.Parameter(part.clone(memory_format=torch.contiguous_format), requires_grad=False)
 
@@ -72,35 +74,80 @@ class VocabHead(nn.Module):
         return self.ranks.gather_last(F.linear(hidden, self.weight))
 
 
+class RankExperts(nn.Module):
+    """A bank whose experts are spread over the ranks; every rank gets the whole output."""
+
+    def __init__(self, whole: ExpertBank, ranks: Ranks) -> None:
+        super().__init__()
+        for name, weight in whole.named_parameters():
+            whole.register_parameter(name, _slice(weight, 0, ranks))
+        whole.first = ranks.rank * len(whole.gate_proj)
+        # Under their own names, as in the whole network.
+        for name, weight in whole.named_parameters():
+            self.register_parameter(name, weight)
+        self._bank = (whole,)
+        self.ranks = ranks
+
+    def forward(self, x_ND: Tensor, chosen_NX: Tensor, weights_NX: Tensor) -> Tensor:
+        return self.ranks.sum(self._bank[0](x_ND, chosen_NX, weights_NX))
+
+
 def _keep_outputs(linear: nn.Linear, ranks: Ranks) -> None:
     linear.weight = _slice(linear.weight, 0, ranks)
+    if linear.bias is not None:
+        linear.bias = _slice(linear.bias, 0, ranks)
     linear.out_features = linear.weight.shape[0]
 
 
-def shard_model(model: Transformer, ranks: Ranks) -> Transformer:
+def _shard_mlp(mlp: MLP, ranks: Ranks) -> None:
+    for linear in (mlp.gate_proj, mlp.up_proj):
+        _keep_outputs(linear, ranks)
+    mlp.add_module("down_proj", RowLinear(mlp.down_proj, ranks))
+
+
+def shard_model(model: Transformer, ranks: Ranks) -> dict[str, int]:
     """Leave this rank's share of ``model`` in it (in place); the rest of the weights is freed.
 
-    Raises ``ValueError`` for a number of ranks that does not split the network evenly.
+    Returns the dimension along which each cut parameter was cut. Raises ``ValueError`` for a
+    number of ranks that does not split the network evenly.
     """
     check_tensor_parallel(model.spec, ranks.size)
+    whole = {name: p.shape for name, p in model.named_parameters()}
     for layer in model.layers:
         assert isinstance(layer, Layer)
         attention, mlp = layer.self_attn, layer.mlp
         for linear in (attention.q_proj, attention.k_proj, attention.v_proj):
             _keep_outputs(linear, ranks)
-        for linear in (mlp.gate_proj, mlp.up_proj):
-            _keep_outputs(linear, ranks)
         attention.add_module("o_proj", RowLinear(attention.o_proj, ranks))
-        mlp.add_module("down_proj", RowLinear(mlp.down_proj, ranks))
+        if isinstance(mlp, MLP):
+            _shard_mlp(mlp, ranks)
+            continue
+        mlp.add_module("experts", RankExperts(mlp.experts, ranks))
+        if mlp.shared is not None:
+            _shard_mlp(mlp.shared, ranks)
     model.add_module("embed_tokens", VocabEmbedding(model.embed_tokens, ranks))
     model.add_module("lm_head", VocabHead(model.lm_head, ranks))
-    return model
+    return {
+        name: next(d for d, size in enumerate(whole[name]) if size != p.shape[d])
+        for name, p in model.named_parameters()
+        if p.shape != whole[name]
+    }
 
 
-def sharded_target(model: Transformer, ranks: Ranks) -> Target:
-    """This rank's share of a whole ``model``, with caches for its own heads."""
+AnyTarget = Target | FullTarget
+
+
+def open_target(model: Transformer, ranks: Ranks | None = None) -> AnyTarget:
+    """The target of a network, or of one rank's share of it, with caches for its own heads."""
+    if model.spec.topology == "bidirectional":
+        return FullTarget(model)
+    return Target(model, model.spec.num_kv_heads // (ranks.size if ranks else 1))
+
+
+def sharded_target(model: Transformer, ranks: Ranks) -> AnyTarget:
+    """This rank's share of a whole ``model``."""
     shard_model(model, ranks)
-    return Target(model, model.spec.num_kv_heads // ranks.size)
+    return open_target(model, ranks)
 
 
 class Operation(IntEnum):
@@ -116,7 +163,7 @@ class Operation(IntEnum):
 class LeadingTarget:
     """Rank 0's target: every operation is announced, so that all ranks run it together."""
 
-    def __init__(self, local: Target, ranks: Ranks) -> None:
+    def __init__(self, local: AnyTarget, ranks: Ranks) -> None:
         assert ranks.leads
         self.local = local
         self.ranks = ranks
@@ -127,10 +174,10 @@ class LeadingTarget:
     def device(self) -> torch.device:
         return self.local.device
 
-    def open_slot(self, slot: int) -> None:
+    def open_slot(self, slot: int, length: int = 0) -> None:
         """Give ``slot`` an empty prefix on every rank."""
-        self._announce(Operation.OPEN, slot, 0)
-        self.local.open_slot(slot)
+        self._announce(Operation.OPEN, slot, length)
+        self.local.open_slot(slot, length)
 
     def close_slot(self, slot: int) -> None:
         """Free the prefix of ``slot`` on every rank."""
@@ -159,14 +206,14 @@ class LeadingTarget:
             self.ranks.announce(payload)
 
 
-def follow(target: Target, ranks: Ranks) -> None:
+def follow(target: AnyTarget, ranks: Ranks) -> None:
     """Run on ``target`` what rank 0 announces, until it says to stop."""
 
     def payload(size: int) -> Tensor:
         return ranks.announce(torch.empty(size, dtype=torch.int64))
 
     run: dict[Operation, Callable[[int, int], object]] = {
-        Operation.OPEN: lambda slot, _: target.open_slot(slot),
+        Operation.OPEN: target.open_slot,
         Operation.CLOSE: lambda slot, _: target.close_slot(slot),
         Operation.PREFILL: lambda slot, size: target.prefill(slot, payload(size).tolist()),
         Operation.FORWARD: lambda copies, rows: target.forward(

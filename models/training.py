@@ -71,15 +71,18 @@ def learning_rate_at(step: int, config: TrainingConfig) -> float:
 
 
 def init_weights(model: Transformer, seed: int) -> None:
-    """Normal initialisation, residual outputs scaled down by depth."""
+    """Normal initialisation, residual outputs scaled down by depth, norms left at one."""
     generator = torch.Generator().manual_seed(seed)
     depth_scale = 1 / math.sqrt(2 * model.spec.num_layers)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if parameter.dim() < 2:
+            if name.endswith("norm.weight"):
                 continue
-            std = 1 / math.sqrt(parameter.shape[1]) if "embed" not in name else 0.02
-            std *= depth_scale if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
+            if name.endswith(".bias"):
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.02)
+                continue
+            std = 1 / math.sqrt(parameter.shape[-1]) if "embed" not in name else 0.02
+            std *= depth_scale if "o_proj" in name or "down_proj" in name else 1.0
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
 
 

@@ -1,4 +1,7 @@
-"""The block-causal decoder network (Qwen3's shape: RMSNorm, GQA with q/k norm, RoPE, SwiGLU).
+"""The network of every family: RMSNorm, grouped queries, RoPE, SwiGLU or experts in its place.
+
+What differs between families is in the spec: norms of queries and keys, biases, partly rotating
+heads, experts and their router.
 
 What attends to what is not decided here: every use (prefill, root + drafts over a cached prefix,
 the doubled training sequence) passes its own ``attend`` function.
@@ -13,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.spec import TargetSpec
+from models.spec import Experts, TargetSpec
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """``attend(layer, q[...,H,E], k[...,K,E], v[...,K,E]) -> out[...,H,E]``"""
@@ -34,17 +37,22 @@ class RMSNorm(nn.Module):
 
 
 def rotary_tables(positions: Tensor, spec: TargetSpec, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and sines ``[..., 1, E]`` of integer ``positions[...]``, made in at least fp32."""
+    """Cosines and sines ``[..., 1, E]`` of integer ``positions[...]``, made in at least fp32; of
+    partly rotating heads, for the components that turn."""
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    exponents = torch.arange(0, spec.head_dim, 2, device=positions.device, dtype=wide)
-    frequencies = spec.rope_theta ** (-exponents / spec.head_dim)
+    size = spec.rotary_dim or spec.head_dim
+    exponents = torch.arange(0, size, 2, device=positions.device, dtype=wide)
+    frequencies = spec.rope_theta ** (-exponents / size)
     angles = positions[..., None].to(wide) * frequencies
     angles = torch.cat((angles, angles), dim=-1).unsqueeze(-2)
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Apply rotary positions to ``x[..., heads, E]`` (half rotation)."""
+    """Apply rotary positions to the leading components of ``x[..., heads, E]`` (half rotation)."""
+    size = cos.shape[-1]
+    if size < x.shape[-1]:
+        return torch.cat((rotate(x[..., :size], cos, sin), x[..., size:]), dim=-1)
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
@@ -56,12 +64,15 @@ class Attention(nn.Module):
         super().__init__()
         self.head_dim = spec.head_dim
         query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-        self.q_proj = nn.Linear(spec.hidden_size, query, bias=False)
-        self.k_proj = nn.Linear(spec.hidden_size, key, bias=False)
-        self.v_proj = nn.Linear(spec.hidden_size, key, bias=False)
+        self.q_proj = nn.Linear(spec.hidden_size, query, bias=spec.qkv_bias)
+        self.k_proj = nn.Linear(spec.hidden_size, key, bias=spec.qkv_bias)
+        self.v_proj = nn.Linear(spec.hidden_size, key, bias=spec.qkv_bias)
         self.o_proj = nn.Linear(query, spec.hidden_size, bias=False)
-        self.q_norm = RMSNorm(spec.head_dim, spec.rms_norm_eps)
-        self.k_norm = RMSNorm(spec.head_dim, spec.rms_norm_eps)
+        if spec.qk_norm:
+            self.q_norm = RMSNorm(spec.head_dim, spec.rms_norm_eps)
+            self.k_norm = RMSNorm(spec.head_dim, spec.rms_norm_eps)
+        else:
+            self.q_norm = self.k_norm = nn.Identity()
 
     def forward(
         self, x: Tensor, tables: tuple[Tensor, Tensor], layer: int, attend: Attend
@@ -76,25 +87,114 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     """SwiGLU feed-forward."""
 
-    def __init__(self, spec: TargetSpec) -> None:
+    def __init__(self, hidden_size: int, intermediate_size: int) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(spec.hidden_size, spec.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(spec.hidden_size, spec.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(spec.intermediate_size, spec.hidden_size, bias=False)
+        self.gate_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
+        self.up_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
+        self.down_proj = nn.Linear(intermediate_size, hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
+class Router(nn.Module):
+    """Which experts each token passes, and with which weights."""
+
+    def __init__(self, hidden_size: int, experts: Experts) -> None:
+        super().__init__()
+        self.experts = experts
+        self.weight = nn.Parameter(torch.zeros(experts.count, hidden_size))
+        if experts.router == "grouped_sigmoid":
+            # It decides near ties, so it stays in the precision in which scores are compared.
+            self.bias = nn.Parameter(torch.zeros(experts.count, dtype=torch.float32))
+
+    def forward(self, x_ND: Tensor) -> tuple[Tensor, Tensor]:
+        """Expert ids ``[N, per_token]`` and their weights, in at least fp32."""
+        wide = torch.float64 if x_ND.dtype == torch.float64 else torch.float32
+        if self.experts.router == "softmax":
+            return self._softmax(F.linear(x_ND, self.weight).to(wide))
+        return self._grouped(F.linear(x_ND.to(wide), self.weight.to(wide)))
+
+    def _softmax(self, logits_NX: Tensor) -> tuple[Tensor, Tensor]:
+        """Qwen3-MoE: the most probable of all."""
+        weights, chosen = logits_NX.softmax(dim=1).topk(self.experts.per_token, dim=1)
+        if self.experts.normalized:
+            weights = weights / weights.sum(dim=1, keepdim=True)
+        return chosen, weights
+
+    def _grouped(self, logits_NX: Tensor) -> tuple[Tensor, Tensor]:
+        """LLaDA2: biased sigmoid scores choose, first groups by their two best experts, then
+        experts within these; the weights are the unbiased scores."""
+        own = self.experts
+        scores = logits_NX.sigmoid()
+        biased = scores + self.bias.to(scores.dtype)
+        grouped = biased.unflatten(1, (own.groups, -1))
+        best = grouped.topk(min(2, grouped.shape[2]), dim=2).values.sum(dim=2)
+        kept = torch.zeros_like(best, dtype=torch.bool)
+        kept.scatter_(1, best.topk(own.groups_per_token, dim=1).indices, True)
+        allowed = grouped.masked_fill(~kept.unsqueeze(2), -torch.inf).flatten(1)
+        chosen = allowed.topk(own.per_token, dim=1).indices
+        weights = scores.gather(1, chosen)
+        if own.normalized:
+            weights = weights / (weights.sum(dim=1, keepdim=True) + 1e-20)
+        return chosen, weights * own.scaling
+
+
+class ExpertBank(nn.Module):
+    """The weights of consecutive experts, ``first`` being the first one held here."""
+
+    def __init__(self, hidden_size: int, experts: Experts) -> None:
+        super().__init__()
+        count, size = experts.count, experts.intermediate_size
+        self.first = 0
+        self.gate_proj = nn.Parameter(torch.zeros(count, size, hidden_size))
+        self.up_proj = nn.Parameter(torch.zeros(count, size, hidden_size))
+        self.down_proj = nn.Parameter(torch.zeros(count, hidden_size, size))
+
+    def forward(self, x_ND: Tensor, chosen_NX: Tensor, weights_NX: Tensor) -> Tensor:
+        """Weighted outputs ``[N, D]`` of each token's experts, as far as they are here.
+
+        A token's experts are summed in the router's order, whatever its neighbours chose.
+        """
+        parts = x_ND.new_zeros((*chosen_NX.shape, x_ND.shape[1]))
+        local = chosen_NX - self.first
+        inside = (local >= 0) & (local < len(self.gate_proj))
+        for expert in local[inside].unique().tolist():
+            rows, places = (local == expert).nonzero(as_tuple=True)
+            x = x_ND[rows]
+            inner = F.silu(F.linear(x, self.gate_proj[expert])) * F.linear(x, self.up_proj[expert])
+            parts[rows, places] = F.linear(inner, self.down_proj[expert])
+        return (parts * weights_NX.to(parts.dtype).unsqueeze(2)).sum(dim=1)
+
+
+class MixtureOfExperts(nn.Module):
+    """Every token passes a few of many feed-forwards, and the shared one where there is one."""
+
+    def __init__(self, hidden_size: int, experts: Experts) -> None:
+        super().__init__()
+        self.router = Router(hidden_size, experts)
+        self.experts = ExpertBank(hidden_size, experts)
+        size = experts.shared * experts.intermediate_size
+        self.shared = MLP(hidden_size, size) if size else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.flatten(0, -2)
+        found = self.experts(flat, *self.router(flat)).view_as(x)
+        return found if self.shared is None else found + self.shared(x)
+
+
 class Layer(nn.Module):
     """Pre-norm attention and feed-forward with residuals."""
 
-    def __init__(self, spec: TargetSpec) -> None:
+    def __init__(self, spec: TargetSpec, index: int) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
         self.self_attn = Attention(spec)
         self.post_attention_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
-        self.mlp = MLP(spec)
+        if spec.experts is None or index < spec.num_dense_layers:
+            self.mlp = MLP(spec.hidden_size, spec.intermediate_size)
+        else:
+            self.mlp = MixtureOfExperts(spec.hidden_size, spec.experts)
 
     def forward(
         self, x: Tensor, tables: tuple[Tensor, Tensor], layer: int, attend: Attend
@@ -110,7 +210,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.spec = spec
         self.embed_tokens = nn.Embedding(spec.vocab_size, spec.hidden_size)
-        self.layers = nn.ModuleList(Layer(spec) for _ in range(spec.num_layers))
+        self.layers = nn.ModuleList(Layer(spec, index) for index in range(spec.num_layers))
         self.norm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
         self.lm_head = nn.Linear(spec.hidden_size, spec.vocab_size, bias=False)
 

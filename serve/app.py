@@ -17,7 +17,7 @@ from actors.loading import absolute_paths, check_target
 from cluster.session import ClusterConfig, session
 from decoders.options import DRAFT_FREE, ORACLES, PROPOSERS
 from decoders.proposers.registry import open_proposers
-from models.checkpoint import find_checkpoint, read_spec
+from models.checkpoint import find_checkpoint, target_spec
 from models.text import TextCodec, open_codec
 from serve.api import build_api
 from serve.backends import is_local, open_backend
@@ -39,7 +39,7 @@ def check_config(config: ServeConfig) -> None:
             f"decode.method {config.decode.method}: oracles read the future; valid here: {served}"
         )
     folder = find_checkpoint(config.target.path)
-    open_proposers(folder, read_spec(folder), config.drafter, {config.decode.method})
+    open_proposers(folder, target_spec(config.target), config.drafter, {config.decode.method})
     if open_codec(folder) is None:
         raise ValueError(f"target.path {config.target.path!r} has no tokenizer; serving needs one")
 
@@ -47,7 +47,7 @@ def check_config(config: ServeConfig) -> None:
 def open_service(config: ServeConfig) -> Service:
     """A service on the target of ``config``, loaded by this process."""
     folder = find_checkpoint(config.target.path)
-    return Service(config, read_spec(folder), TextCodec(folder), open_backend(config))
+    return Service(config, target_spec(config.target), TextCodec(folder), open_backend(config))
 
 
 class Endpoint:

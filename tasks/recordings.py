@@ -12,10 +12,11 @@ from decoders.options import DecodeOptions, Temperature
 from decoders.prompts import PromptRow
 from decoders.trace import Trace
 from decoders.trace_store import TraceManifest, TraceStore
-from models.checkpoint import digest, find_checkpoint, load_model
+from models.checkpoint import digest, find_checkpoint
 from models.config import TargetConfig
+from models.loading import load_model
 from models.spec import TargetSpec
-from models.target import Target
+from models.tensor_parallel import open_target
 from tasks.bundled import problems
 from tasks.problem import Problem, Split
 
@@ -54,7 +55,7 @@ def record_all(
 ) -> list[TraceStore]:
     """Traces of every recording under ``root``; what lies there already is kept."""
     folder = find_checkpoint(target.path)
-    engine = Engine(folder, Target(load_model(target)), {})
+    engine = Engine(folder, open_target(load_model(target)), {})
     source = Source(folder, engine.target.spec, target, engine.record)
     return [_record(source, recording, root, report) for recording in recordings]
 

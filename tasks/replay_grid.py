@@ -168,4 +168,6 @@ def _open_proposers(
 ) -> dict[str, Proposer]:
     """Drafters as in decoding; of the target only its folder and spec are read."""
     folder = find_checkpoint(manifest.target)
-    return open_proposers(folder, read_spec(folder), drafter, methods)
+    return open_proposers(
+        folder, read_spec(folder, manifest.block_size, force=True), drafter, methods
+    )

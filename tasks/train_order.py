@@ -29,7 +29,7 @@ from drafters.order_training import (
     train_order_model,
 )
 from drafters.survival import fit_survival_scale
-from models.checkpoint import digest, find_checkpoint, read_spec
+from models.checkpoint import digest, find_checkpoint, target_spec
 from models.config import TargetConfig
 from models.text import vocabulary_digest
 from tasks.recordings import Recording, record_all
@@ -171,7 +171,7 @@ def check_recordings(config: TrainOrderConfig) -> None:
     names = [recording.name for recording in config.recordings]
     if len(set(names)) < len(names):
         raise ValueError(f"recordings: names {names} must each be there once")
-    spec = read_spec(find_checkpoint(config.target.path))
+    spec = target_spec(config.target)
     if not 2 <= spec.block_size <= MAX_BLOCK:
         raise ValueError(
             f"target.path {config.target.path!r} has blocks of {spec.block_size}; an order model "

@@ -9,7 +9,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 from tokenizers import Tokenizer
 
-from models.checkpoint import digest, load_weights, read_spec, save_checkpoint
+from models.checkpoint import digest, read_spec, save_checkpoint
+from models.loading import load_weights
 from models.noising import Sample
 from models.spec import TargetSpec
 from models.text import (

@@ -14,7 +14,7 @@ from decoders.replay import replay
 from decoders.request import Result
 from decoders.trace import Trace
 from drafters.bundle import find_order_model, load_order_model
-from models.checkpoint import find_checkpoint, read_spec
+from models.checkpoint import find_checkpoint, target_spec
 from tune.config import SweepConfig
 from tune.cost import CostCurve
 from tune.counts import RoundFacts, count_rounds
@@ -74,7 +74,7 @@ def open_replay_proposer(method: str, config: SweepConfig) -> Proposer:
     if method == "order":
         found = find_order_model(config.drafter.path, folder)
         return RememberingOrderProposer(load_order_model(found, folder))
-    return open_proposers(folder, read_spec(folder), config.drafter, {method})[method]
+    return open_proposers(folder, target_spec(config.target), config.drafter, {method})[method]
 
 
 def _ratio(reference: float | None, own: float) -> float:

@@ -13,7 +13,7 @@ from decoders.draft_graph import load_graphs
 from decoders.proposers.graph import find_graph
 from decoders.proposers.order import open_order_proposer
 from drafters.bundle import find_order_model
-from models.checkpoint import digest, find_checkpoint, read_spec
+from models.checkpoint import digest, find_checkpoint, target_spec
 from models.spec import TargetSpec
 
 
@@ -45,7 +45,7 @@ def check(config: SpotConfig) -> Checked:
             f"target.path {config.target.path!r} has no tokenizer.json; the report's tasks are "
             "texts"
         )
-    spec = read_spec(folder)
+    spec = target_spec(config.target)
     drafters = find_drafters(config, folder, spec)
     learned = {"order": drafters.order, "graph": drafters.graph}
     digests = {

@@ -1,11 +1,22 @@
-"""SDAR (dense): Qwen3's tensor names, block-causal attention, prediction at the same position."""
+"""SDAR and TraDo, dense and with experts: Qwen3's tensor names, block-causal, same position."""
 
-import re
+from collections.abc import Collection, Iterator
 
-from models.spec import TargetSpec
+from models.families.fields import (
+    Config,
+    pad_id,
+    refuse_others,
+    require,
+    rope_theta,
+    stated_block_size,
+    stop_ids,
+)
+from models.layout import Piece, expert_pieces, parameter_shapes, split_layer
+from models.spec import Experts, TargetSpec
 
-MODEL_TYPE = "sdar"
-ARCHITECTURE = "SDARForCausalLM"
+DENSE, MIXED = "sdar", "sdar_moe"
+MODEL_TYPES = (DENSE, MIXED)
+ARCHITECTURES = {DENSE: "SDARForCausalLM", MIXED: "SDARMoeForCausalLM"}
 DEFAULT_BLOCK_SIZE = 4
 QWEN3_MASK_TOKEN_ID = 151669
 
@@ -21,22 +32,31 @@ _REQUIRED = (
     "max_position_embeddings",
     "eos_token_id",
 )
+_REQUIRED_MIXED = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob")
+_KNOWN = {
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "use_sliding_window": False,
+    "tie_word_embeddings": False,
+}
+_KNOWN_MIXED = {"decoder_sparse_step": 1, "mlp_only_layers": []}
 
 
-def read_spec(config: dict, generation_config: dict, name: str) -> TargetSpec:
-    """The spec of a checkpoint from its ``config.json`` and ``generation_config.json``.
-
-    The block size is the configuration's, else the ``-bN`` in the checkpoint's ``name``, else 4.
-    Raises ``ValueError`` naming the field when one that has no safe default is missing.
-    """
-    missing = [key for key in _REQUIRED if key not in config]
-    if missing:
-        raise ValueError(f"config.json of {name}: missing {', '.join(missing)}")
-    _refuse_unknown_layers(config, name)
-    stop = generation_config.get("eos_token_id", config["eos_token_id"])
-    pad = config.get("pad_token_id")
+def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpec:
+    """The spec of a checkpoint; raises ``ValueError`` naming a field that is missing or unknown."""
+    mixed = config["model_type"] == MIXED
+    require(config, _REQUIRED + (_REQUIRED_MIXED if mixed else ()), name)
+    refuse_others(config, _KNOWN | (_KNOWN_MIXED if mixed else {}), name)
+    experts = None
+    if mixed:
+        experts = Experts(
+            count=config["num_experts"],
+            per_token=config["num_experts_per_tok"],
+            intermediate_size=config["moe_intermediate_size"],
+            normalized=config["norm_topk_prob"],
+        )
     return TargetSpec(
-        family=MODEL_TYPE,
+        family=config["model_type"],
         hidden_size=config["hidden_size"],
         num_layers=config["num_hidden_layers"],
         num_heads=config["num_attention_heads"],
@@ -44,21 +64,22 @@ def read_spec(config: dict, generation_config: dict, name: str) -> TargetSpec:
         head_dim=config["head_dim"],
         intermediate_size=config["intermediate_size"],
         vocab_size=config["vocab_size"],
-        rope_theta=_rope_theta(config, name),
+        rope_theta=rope_theta(config, name),
+        experts=experts,
         rms_norm_eps=config["rms_norm_eps"],
         max_positions=config["max_position_embeddings"],
-        block_size=config.get("block_size") or _block_size_in(name) or DEFAULT_BLOCK_SIZE,
+        block_size=stated_block_size(config, name) or DEFAULT_BLOCK_SIZE,
         mask_token_id=config.get("mask_token_id", QWEN3_MASK_TOKEN_ID),
-        stop_token_ids=tuple(stop) if isinstance(stop, list) else (stop,),
-        pad_token_id=_first(config["eos_token_id"]) if pad is None else pad,
+        stop_token_ids=stop_ids(config, generation_config),
+        pad_token_id=pad_id(config),
     )
 
 
 def write_config(spec: TargetSpec, dtype: str) -> tuple[dict, dict]:
     """``config.json`` and ``generation_config.json`` that :func:`read_spec` reads back."""
     config = {
-        "architectures": [ARCHITECTURE],
-        "model_type": MODEL_TYPE,
+        "architectures": [ARCHITECTURES[spec.family]],
+        "model_type": spec.family,
         "hidden_size": spec.hidden_size,
         "num_hidden_layers": spec.num_layers,
         "num_attention_heads": spec.num_heads,
@@ -73,46 +94,34 @@ def write_config(spec: TargetSpec, dtype: str) -> tuple[dict, dict]:
         "mask_token_id": spec.mask_token_id,
         "eos_token_id": spec.pad_token_id,
         "pad_token_id": spec.pad_token_id,
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "tie_word_embeddings": False,
         "torch_dtype": dtype,
-    }
+    } | {key: value for key, value in _KNOWN.items() if key != "use_sliding_window"}
+    if spec.experts is not None:
+        config |= {
+            "num_experts": spec.experts.count,
+            "num_experts_per_tok": spec.experts.per_token,
+            "moe_intermediate_size": spec.experts.intermediate_size,
+            "norm_topk_prob": spec.experts.normalized,
+        } | _KNOWN_MIXED
     generation = {"eos_token_id": list(spec.stop_token_ids), "pad_token_id": spec.pad_token_id}
     return config, generation
 
 
-def checkpoint_name(parameter: str) -> str:
-    """Our parameter name as the checkpoint spells it."""
-    return parameter if parameter.startswith("lm_head.") else f"model.{parameter}"
-
-
-def _refuse_unknown_layers(config: dict, name: str) -> None:
-    """Settings that change what the layers compute are refused rather than ignored."""
-    known = {"hidden_act": "silu", "attention_bias": False, "use_sliding_window": False}
-    for key, value in known.items():
-        if config.get(key, value) != value:
-            raise ValueError(
-                f"config.json of {name}: {key} {config[key]!r}: only {value!r} is known"
-            )
-
-
-def _rope_theta(config: dict, name: str) -> float:
-    """``rope_theta``, or the newer ``rope_parameters`` that replaces it; scaling is refused."""
-    parameters = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = parameters.get("rope_type", parameters.get("type", "default"))
-    if kind != "default":
-        raise ValueError(f"config.json of {name}: rope type {kind!r} is not known; use default")
-    theta = config.get("rope_theta", parameters.get("rope_theta"))
-    if theta is None:
-        raise ValueError(f"config.json of {name}: missing rope_theta")
-    return float(theta)
-
-
-def _block_size_in(name: str) -> int | None:
-    found = re.search(r"-b(\d+)(?!\d)", name)
-    return int(found.group(1)) if found else None
-
-
-def _first(value: int | list[int]) -> int:
-    return value[0] if isinstance(value, list) else value
+def pieces(spec: TargetSpec, _names: Collection[str] = ()) -> Iterator[Piece]:
+    """Where every tensor goes."""
+    for parameter in parameter_shapes(spec):
+        layer = split_layer(parameter)
+        if layer is None:
+            top = parameter if parameter.startswith("lm_head.") else f"model.{parameter}"
+            yield Piece(top, parameter)
+            continue
+        number, rest = layer
+        prefix = f"model.layers.{number}."
+        if rest == "mlp.router.weight":
+            yield Piece(f"{prefix}mlp.gate.weight", parameter)
+        elif rest.startswith("mlp.experts."):
+            assert spec.experts is not None
+            spelled = f"{prefix}mlp.experts.{{}}.{rest.rsplit('.', 1)[1]}.weight"
+            yield from expert_pieces(parameter, spelled, spec.experts.count)
+        else:
+            yield Piece(prefix + rest, parameter)

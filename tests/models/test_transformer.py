@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from models.checkpoint import load_model
 from models.config import TargetConfig
+from models.loading import load_model
 from models.target import Target
 from models.transformer import Transformer
 from tests.conftest import tiny_model

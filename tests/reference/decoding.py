@@ -102,13 +102,20 @@ def naive_decode(
     stops = set() if options.ignore_stop else set(spec.stop_token_ids)
     first, limit = len(prompt), len(prompt) + options.max_new_tokens
     tokens, steps = list(prompt), []
+    whole = spec.topology == "bidirectional"
+    if whole:
+        # Blocks are counted from the prompt's end; all that will be written stands there masked.
+        tokens += [mask] * (-(-options.max_new_tokens // block) * block)
     while (end := text_end(tokens, first, limit, mask, stops)) < 0:
         if mask not in tokens:
             tokens += [mask] * (block - len(tokens) % block)
         logits = reference_logits(model, tokens)
         logits[:, mask] = -math.inf
         masked = [p for p, token in enumerate(tokens) if token == mask]
-        if len(masked) == block == len(tokens):
+        if whole:
+            number = (masked[0] - first) // block
+            masked = [p for p in masked if (p - first) // block == number]
+        if len(masked) == block and masked[0] == 0:
             # Nothing but masks: all rows are equal in exact arithmetic, whatever rounding says.
             logits[:] = logits[0].clone()
         steps.append(naive_step({p: logits[p].tolist() for p in masked}, options, seed))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from models.spec import TargetSpec
+from models.spec import Experts, TargetSpec
 from models.transformer import Transformer
 
 
@@ -26,6 +26,7 @@ def normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def rotated(x_THE: Tensor, positions: Sequence[int], theta: float) -> Tensor:
     """Components i and i + E/2 are a plane that turns by ``position * theta ** (-2i / E)``."""
     half = x_THE.shape[-1] // 2
+    # (of a partly rotating head only the leading part comes here)
     angles = [[p * theta ** (-i / half) for i in range(half)] for p in positions]
     cos, sin = (
         torch.tensor([[turn(a) for a in row] for row in angles], dtype=x_THE.dtype).unsqueeze(1)
@@ -56,8 +57,11 @@ def reference_logits(
     mask_TT: Tensor | None = None,
     positions: Sequence[int] | None = None,
 ) -> Tensor:
-    """Logits ``[T, V]``, block-causal unless another mask is given."""
+    """Logits ``[T, V]`` that predict each position; block-causal, or everything seen by a
+    bidirectional target, unless another mask is given."""
     spec, weights = model.spec, dict(model.named_parameters())
+    if mask_TT is None and spec.topology == "bidirectional":
+        mask_TT = torch.ones(len(tokens), len(tokens), dtype=torch.bool)
     positions = range(len(tokens)) if positions is None else positions
     if mask_TT is None:
         mask_TT = block_mask(len(tokens), block or spec.block_size)
@@ -70,10 +74,53 @@ def reference_logits(
         }
         x = x + _attention_layer(x, own, spec, mask_TT, positions)
         y = normed(x, own["post_attention_layernorm.weight"], spec.rms_norm_eps)
-        gate = y @ own["mlp.gate_proj.weight"].T
-        up = y @ own["mlp.up_proj.weight"].T
-        x = x + (gate / (1 + torch.exp(-gate)) * up) @ own["mlp.down_proj.weight"].T
-    return normed(x, weights["norm.weight"], spec.rms_norm_eps) @ weights["lm_head.weight"].T
+        if "mlp.router.weight" not in own:
+            x = x + feed_forward(y, *(own[f"mlp.{n}_proj.weight"] for n in ("gate", "up", "down")))
+        else:
+            x = x + torch.stack([_experts(row, own, spec) for row in y])
+    logits = normed(x, weights["norm.weight"], spec.rms_norm_eps) @ weights["lm_head.weight"].T
+    if spec.prediction == "shifted":
+        # Row i - 1 predicts position i; the first position has no other row than its own.
+        logits = torch.cat((logits[:1], logits[:-1]))
+    return logits
+
+
+def feed_forward(y: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    inner = y @ gate.T
+    return (inner / (1 + torch.exp(-inner)) * (y @ up.T)) @ down.T
+
+
+def chosen_experts(y_D: Tensor, own: Mapping[str, Tensor], experts: Experts) -> dict[int, float]:
+    """The experts of one token and their weights, in plain floats."""
+    logits = (own["mlp.router.weight"] @ y_D).tolist()
+    if experts.router == "softmax":
+        top = max(logits)
+        raw = [math.exp(x - top) for x in logits]
+        scores = [x / sum(raw) for x in raw]
+        best = sorted(range(len(scores)), key=lambda e: -scores[e])[: experts.per_token]
+    else:
+        scores = [1 / (1 + math.exp(-x)) for x in logits]
+        biased = [s + b for s, b in zip(scores, own["mlp.router.bias"].tolist(), strict=True)]
+        size = len(biased) // experts.groups
+        groups = [list(range(g * size, (g + 1) * size)) for g in range(experts.groups)]
+        groups.sort(key=lambda g: -sum(sorted((biased[e] for e in g), reverse=True)[:2]))
+        allowed = [e for g in groups[: experts.groups_per_token] for e in g]
+        best = sorted(allowed, key=lambda e: -biased[e])[: experts.per_token]
+    total = sum(scores[e] for e in best) if experts.normalized else 1.0
+    return {e: scores[e] / total * experts.scaling for e in best}
+
+
+def _experts(y_D: Tensor, own: Mapping[str, Tensor], spec: TargetSpec) -> Tensor:
+    """One token's feed-forward through its experts, and through the shared one."""
+    assert spec.experts is not None
+    out = torch.zeros_like(y_D)
+    for expert, weight in chosen_experts(y_D, own, spec.experts).items():
+        parts = (own[f"mlp.experts.{name}_proj"][expert] for name in ("gate", "up", "down"))
+        out = out + weight * feed_forward(y_D, *parts)
+    if spec.experts.shared:
+        parts = (own[f"mlp.shared.{name}_proj.weight"] for name in ("gate", "up", "down"))
+        out = out + feed_forward(y_D, *parts)
+    return out
 
 
 def _attention_layer(
@@ -87,9 +134,14 @@ def _attention_layer(
     heads = {}
     for name in "qkv":
         rows = y @ own[f"self_attn.{name}_proj.weight"].T
+        rows = rows + own.get(f"self_attn.{name}_proj.bias", torch.zeros(1, dtype=y.dtype))
         heads[name] = rows.reshape(len(rows), -1, spec.head_dim)
     for name in "qk":
-        scaled = normed(heads[name], own[f"self_attn.{name}_norm.weight"], spec.rms_norm_eps)
-        heads[name] = rotated(scaled, positions, spec.rope_theta)
+        x = heads[name]
+        if f"self_attn.{name}_norm.weight" in own:
+            x = normed(x, own[f"self_attn.{name}_norm.weight"], spec.rms_norm_eps)
+        size = spec.rotary_dim or spec.head_dim
+        turned = rotated(x[..., :size], positions, spec.rope_theta)
+        heads[name] = torch.cat((turned, x[..., size:]), dim=-1)
     out = attention(heads["q"], heads["k"], heads["v"], mask_TT)
     return out.reshape(len(out), -1) @ own["self_attn.o_proj.weight"].T

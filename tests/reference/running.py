@@ -20,6 +20,7 @@ from decoders.request import Request, Result
 from decoders.trace import TraceRecorder
 from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
 from models.target import Target
+from models.tensor_parallel import AnyTarget
 from models.transformer import Transformer
 
 FIRST_TEXT_ID = 4
@@ -71,7 +72,9 @@ def tiny_proposers(seed: int = 0) -> dict[str, Proposer]:
     }
 
 
-def foresee(target: Target, requests: Sequence[Request], proposers: Mapping[str, Proposer]) -> None:
+def foresee(
+    target: AnyTarget, requests: Sequence[Request], proposers: Mapping[str, Proposer]
+) -> None:
     """Let the oracles among ``proposers`` see the draft-free runs of the requests that ask them."""
     for method, proposer in proposers.items():
         if isinstance(proposer, OracleProposer):
@@ -90,7 +93,7 @@ def with_stops(model: Transformer, stop_ids: Sequence[int]) -> Target:
 
 
 def run(
-    target: Target,
+    target: AnyTarget,
     requests: Sequence[Request],
     proposers: Mapping[str, Proposer] | None = None,
     batch_size: int = 1,
@@ -100,7 +103,7 @@ def run(
     foresee(target, requests, proposers or {})
     decoder = Decoder(target, proposers or {}, observer)
     results = {result.request.id: result for result in decode(decoder, requests, batch_size)}
-    assert not target.caches, "every prefix was freed"
+    assert not target.open_slots, "every prefix was freed"
     assert len(results) == len(requests)
     return results
 
