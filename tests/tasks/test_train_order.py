@@ -19,7 +19,7 @@ from drafters.config import DrafterConfig
 from drafters.features import StaleTensors
 from drafters.order_data import batch_of
 from models.config import TargetConfig
-from tasks.train_order import PROGRESS, TrainOrderConfig, order_data, train_order
+from tasks.train_order import PROGRESS, TrainOrderConfig, ids_help, order_data, train_order
 from tests.text_target import save_text_target
 
 
@@ -63,9 +63,18 @@ def test_a_drafter_comes_out_with_a_card_of_held_out_accuracy(folder: Path) -> N
     assert model.config.temperature == told
     [told] = [row["survival_scale"] for row in rows if "survival_scale" in row]
     assert model.config.survival_scale == told != 1.0
-    assert model.reads_tokens
+    assert model.reads_tokens == card["reads_tokens"]
     assert card["held_out"]["heldout"]["with_tokens_hidden"].keys() == accuracy.keys()
     assert not (out / PROGRESS).exists()
+
+
+@pytest.mark.parametrize(("hidden", "helps"), [(0.45, True), (0.505, True), (0.55, False)])
+def test_ids_are_read_unless_they_mislead(hidden: float, helps: bool) -> None:
+    def rows(share: float) -> dict[str, dict[str, float]]:
+        return {"1": {"model": share + 0.1}, "2": {"model": share - 0.1}}
+
+    found = {"next_commit_accuracy_by_depth": rows(0.5), "with_tokens_hidden": rows(hidden)}
+    assert ids_help(found) == helps
 
 
 def test_what_is_learnt_from_is_what_drafting_reads(folder: Path) -> None:
