@@ -1,6 +1,7 @@
 """Reading and writing checkpoint folders, strictly: nothing missing, nothing unknown, no pickle."""
 
 import json
+import re
 from hashlib import blake2b
 from pathlib import Path
 
@@ -16,21 +17,44 @@ from models.spec import TargetSpec
 from models.transformer import Transformer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 BUNDLED = Path(__file__).parent / "bundled"
 
 
+HUB_FILES = ["*.json", "*.jinja", "*.safetensors"]
+"""What is read of a hub repository: never pickled weights, never code."""
+
+
 def find_checkpoint(path_or_name: str) -> Path:
-    """The folder of a checkpoint: a path, or the name of a bundled target."""
+    """The folder of a checkpoint: a path, the name of a bundled target, or a hub id
+    (``organisation/name``, or ``organisation/name@revision``), which is downloaded once."""
     folder = Path(path_or_name)
     if (folder / "config.json").exists():
         return folder
     if (BUNDLED / path_or_name / "config.json").exists():
         return BUNDLED / path_or_name
+    if HUB_ID.fullmatch(path_or_name) and not folder.exists():
+        return _from_hub(path_or_name)
     bundled = sorted(p.parent.name for p in BUNDLED.glob("*/config.json"))
     raise ValueError(
         f"target.path {path_or_name!r} is neither a folder with a config.json nor a bundled "
-        f"target ({', '.join(bundled)})"
+        f"target ({', '.join(bundled)}) nor a hub id (organisation/name)"
     )
+
+
+def _from_hub(name: str) -> Path:
+    """The local copy of a hub repository (kept by ``huggingface_hub``; with ``HF_HUB_OFFLINE=1``
+    only what was downloaded before is found)."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    repository, _, revision = name.partition("@")
+    try:
+        found = snapshot_download(repository, revision=revision or None, allow_patterns=HUB_FILES)
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        why = " ".join(str(error).split())
+        raise ValueError(f"target.path {name!r}: not a folder, and from the hub: {why}") from error
+    return Path(found)
 
 
 def read_spec(folder: Path, block_size: int | None = None, *, force: bool = False) -> TargetSpec:
@@ -39,7 +63,7 @@ def read_spec(folder: Path, block_size: int | None = None, *, force: bool = Fals
     Raises ``ValueError`` for an unknown family, and for a block size other than that of a
     checkpoint which states one, unless ``force`` is set.
     """
-    name = folder.resolve().name
+    name = checkpoint_name(folder)
     config = json.loads((folder / "config.json").read_text())
     generation = folder / "generation_config.json"
     generation_config = json.loads(generation.read_text()) if generation.exists() else {}
@@ -52,6 +76,15 @@ def read_spec(folder: Path, block_size: int | None = None, *, force: bool = Fals
             "(target.force_block_size true decodes all the same)"
         )
     return TargetSpec.model_validate(spec.model_dump() | {"block_size": block_size})
+
+
+def checkpoint_name(folder: Path) -> str:
+    """What a checkpoint is called: its folder's name, or its repository's where the hub's local
+    copies lie in folders named after commits."""
+    folder = folder.resolve()
+    if folder.parent.name == "snapshots":
+        return folder.parent.parent.name.rsplit("--", 1)[-1]
+    return folder.name
 
 
 def target_spec(config: TargetConfig) -> TargetSpec:

@@ -10,6 +10,7 @@ from cluster.console import plain
 from tasks.files import write_whole
 
 HTML = "figures.html"
+MARKERS = ("o", "s", "^")
 COLUMNS = 2
 """Panels side by side."""
 
@@ -104,6 +105,7 @@ def _unzip(points: Sequence[tuple[float, float]]) -> Line:
 
 def save_png(title: str, x: str, panels: Panels, path: Path) -> None:
     """One figure, for a page."""
+    from matplotlib import colormaps
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -113,8 +115,12 @@ def save_png(title: str, x: str, panels: Panels, path: Path) -> None:
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
     for axes, (panel, lines) in zip(grid, panels.items(), strict=False):
-        for label, (xs, ys) in lines.items():
-            axes.plot(xs, ys, marker="o", markersize=3, label=label or None)
+        # Of the usual ten colours an eleventh line would be taken for the first.
+        colours = colormaps["tab10" if len(lines) <= 10 else "tab20"]
+        for index, (label, (xs, ys)) in enumerate(lines.items()):
+            shape = MARKERS[index // colours.N % len(MARKERS)]
+            colour = colours(index % colours.N)
+            axes.plot(xs, ys, marker=shape, markersize=3, color=colour, label=label or None)
         axes.set(title=panel, xlabel=x)
         axes.grid(alpha=0.3)
         if any(lines):
@@ -132,11 +138,11 @@ def save_html(figures: Mapping[str, tuple[str, Panels]], path: Path) -> None:
     from plotly.subplots import make_subplots
 
     parts: list[str] = []
-    palette = qualitative.Plotly
     for title, (x, panels) in figures.items():
         rows = math.ceil(len(panels) / COLUMNS)
         figure: Figure = make_subplots(rows, COLUMNS, subplot_titles=list(panels))
         labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
+        palette = qualitative.Plotly if len(labels) <= 10 else qualitative.Dark24
         shown: set[str] = set()
         for index, lines in enumerate(panels.values()):
             row, column = divmod(index, COLUMNS)

@@ -233,3 +233,29 @@ def test_loading_fills_every_parameter_of_a_fresh_network(folder: Path) -> None:
             parameter.fill_(torch.nan)
     load_weights(model, folder)
     assert not any(parameter.isnan().any() for parameter in model.parameters())
+
+
+def test_a_hub_id_finds_its_local_copy_under_the_repositorys_name(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "hub" / "models--some-lab--SDAR-tiny-b16"
+    configure(folder, block_size=None)
+    shutil.copytree(folder, repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    for name in ("some-lab/SDAR-tiny-b16", f"some-lab/SDAR-tiny-b16@{commit}"):
+        found = find_checkpoint(name)
+        assert found == repository / "snapshots" / commit
+        assert read_spec(found).block_size == 16, "the name says it, the configuration does not"
+
+
+def test_what_neither_disk_nor_hub_has_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ValueError, match="'some-lab/nothing': not a folder, and from the hub: "):
+        find_checkpoint("some-lab/nothing")
