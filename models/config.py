@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 Dtype = Literal["float32", "bfloat16", "float64"]
 
 
-class TargetConfig(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class TargetConfig(BaseModel, frozen=True):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     path: str = "sdar-tiny"
     """A checkpoint folder, or the name of a bundled target."""

@@ -12,10 +12,9 @@ from decoders.options import DecodeOptions, Temperature
 from decoders.prompts import PromptRow
 from decoders.trace import Trace
 from decoders.trace_store import TraceManifest, TraceStore
-from models.checkpoint import digest, find_checkpoint
+from models.checkpoint import digest, find_checkpoint, target_spec
 from models.config import TargetConfig
 from models.loading import load_model
-from models.spec import TargetSpec
 from models.tensor_parallel import open_target
 from tasks.bundled import problems
 from tasks.problem import Problem, Split
@@ -39,10 +38,8 @@ class Recording(BaseModel):
 
 @dataclass(frozen=True)
 class Source:
-    """An open target that records: where it lies, what it is, and its draft-free runs."""
+    """An open target that records: which one, and its draft-free runs."""
 
-    folder: Path
-    spec: TargetSpec
     target: TargetConfig
     record: Callable[[Sequence[PromptRow], DecodeOptions], Iterable[Trace]]
 
@@ -56,7 +53,7 @@ def record_all(
     """Traces of every recording under ``root``; what lies there already is kept."""
     folder = find_checkpoint(target.path)
     engine = Engine(folder, open_target(load_model(target)), {})
-    source = Source(folder, engine.target.spec, target, engine.record)
+    source = Source(target, engine.record)
     return [_record(source, recording, root, report) for recording in recordings]
 
 
@@ -90,24 +87,47 @@ def record_problems(
 ) -> TraceStore:
     """Traces of ``asked`` by the draft-free rule of ``options``, in ``folder``; those that lie
     there are kept. ``report(done, of)`` after every part."""
+    store = open_store(source.target, folder, options, prompts_digest)
+    parts = missing_parts(store, asked)
+    done = len(asked) - sum(map(len, parts))
+    for part in parts:
+        store.append(record_part(source.record, part, options))
+        done += len(part)
+        report(done, len(asked))
+    return store
+
+
+def open_store(
+    target: TargetConfig, folder: Path, options: DecodeOptions, prompts_digest: str
+) -> TraceStore:
+    """The store in ``folder`` of draft-free traces of a target, made if there is none."""
+    spec = target_spec(target)
     manifest = TraceManifest(
-        target=source.target.path,
-        target_digest=digest(source.folder),
+        target=target.path,
+        target_digest=digest(find_checkpoint(target.path)),
         prompts_digest=prompts_digest,
-        dtype=source.target.dtype,
-        block_size=source.spec.block_size,
-        mask_token_id=source.spec.mask_token_id,
+        dtype=target.dtype,
+        block_size=spec.block_size,
+        mask_token_id=spec.mask_token_id,
         rule=options.rule(),
         seed=options.seed,
     )
-    store = TraceStore.create(folder, manifest)
+    return TraceStore.create(folder, manifest)
+
+
+def missing_parts(store: TraceStore, asked: Sequence[Problem]) -> list[list[PromptRow]]:
+    """The problems that a store lacks, in the parts in which they are recorded."""
     done = store.recorded_ids()
     missing = [PromptRow(id=p.id, prompt=p.prompt) for p in asked if p.id not in done]
+    return [missing[first : first + PART_SIZE] for first in range(0, len(missing), PART_SIZE)]
+
+
+def record_part(
+    record: Callable[[Sequence[PromptRow], DecodeOptions], Iterable[Trace]],
+    part: Sequence[PromptRow],
+    options: DecodeOptions,
+) -> list[Trace]:
+    """Traces of one part, in the order of its prompts."""
     batched = options.model_copy(update={"batch_size": PART_SIZE // 2})
-    for first in range(0, len(missing), PART_SIZE):
-        part = missing[first : first + PART_SIZE]
-        found = {trace.request.id: trace for trace in source.record(part, batched)}
-        store.append([found[row.id] for row in part])
-        recorded = len(asked) - len(missing) + first + PART_SIZE
-        report(min(recorded, len(asked)), len(asked))
-    return store
+    found = {trace.request.id: trace for trace in record(part, batched)}
+    return [found[row.id] for row in part]

@@ -16,7 +16,14 @@ from benchmarks.spot.depth import DepthJob
 from benchmarks.spot.equality import EqualityRows, measure_equality
 from benchmarks.spot.jobs import keep, kept, run_jobs
 from benchmarks.spot.live import LiveRows, measure_live
-from benchmarks.spot.recording import asked_of, load_traces, record_cell, trace_facts, trace_folder
+from benchmarks.spot.recording import (
+    asked_of,
+    load_traces,
+    record_apart,
+    record_cell,
+    trace_facts,
+    trace_folder,
+)
 from benchmarks.spot.replaying import Replayed, gather, replay_jobs
 from benchmarks.spot.scoring import Correct, score_traces
 from cluster.console import progress, say
@@ -55,8 +62,7 @@ class Report:
     @property
     def source(self) -> Source:
         """What traces are recorded from."""
-        runner = self.runner
-        return Source(runner.folder, runner.spec, self.checked.config.target, runner.record)
+        return Source(self.checked.config.target, self.runner.record)
 
     def ids(self, cell: Cell) -> list[str]:
         """Of the cell's problems, in order."""
@@ -91,14 +97,19 @@ def stage(name: str) -> Iterator[Callable[[int, int], None]]:
 
 def record(report: Report) -> None:
     """Draft-free traces of every cell."""
+    config = report.checked.config
     total, done = sum(cell.count for cell in report.cells), 0
     with stage("record") as show:
+        if config.target.device == "cpu" and config.target.tp == 1 and config.processes > 1:
+            cells = {report.traces(cell): cell for cell in report.cells}
+            record_apart(config, cells, lambda n: show(n, total))
+            return
         for cell in report.cells:
             folder = report.traces(cell)
             if not set(report.ids(cell)) <= TraceStore(folder).recorded_ids():
                 record_cell(
                     report.source,
-                    report.checked.config,
+                    config,
                     cell,
                     folder,
                     lambda n, before=done: show(before + n, total),
