@@ -209,7 +209,9 @@ class Transformer(nn.Module):
     def __init__(self, spec: TargetSpec) -> None:
         super().__init__()
         self.spec = spec
-        self.embed_tokens = nn.Embedding(spec.vocab_size, spec.hidden_size)
+        # Not drawn: on the meta device that alone would import a compiler, for seconds.
+        table = torch.zeros(spec.vocab_size, spec.hidden_size)
+        self.embed_tokens = nn.Embedding.from_pretrained(table, freeze=False)
         self.layers = nn.ModuleList(Layer(spec, index) for index in range(spec.num_layers))
         self.norm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
         self.lm_head = nn.Linear(spec.hidden_size, spec.vocab_size, bias=False)

@@ -2,6 +2,7 @@
 
 import csv
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from benchmarks.spot.check import Checked, check
 from benchmarks.spot.config import SpotConfig
 from benchmarks.spot.found import Table
+from benchmarks.spot.recording import load_traces
 from benchmarks.spot.run import TABLES, run_spot
 from benchmarks.spot.stages import Report, record, replay
 from cluster.configuration import validate
@@ -159,3 +161,24 @@ def test_a_target_without_a_tokenizer_is_refused(tiny_folder: Path) -> None:
     config = validate(SpotConfig, {"target": {"path": str(tiny_folder)}})
     with pytest.raises(ValueError, match=r"has no tokenizer\.json; the report's tasks are texts"):
         check(config)
+
+
+def test_processes_of_their_own_record_what_one_would(
+    checked: Checked, tmp_path: Path, tables: dict[str, Table], out: Path
+) -> None:
+    """Two of them, each with a target of its own; what is recorded already is kept."""
+    two = checked.config.model_copy(update={"processes": 2})
+    with ExitStack() as resources:
+        apart = Report(replace(checked, config=two), tmp_path, resources)
+        record(apart)
+        assert "runner" not in vars(apart), "this process needs no target"
+        stamps = times(tmp_path, "traces")
+        record(apart)
+        assert times(tmp_path, "traces") == stamps
+        alone = Report(checked, out, resources)
+        for cell in apart.cells:
+            ids = apart.ids(cell)
+            one = load_traces(apart.traces(cell), ids)
+            other = load_traces(alone.traces(cell), ids)
+            assert [t.token_ids for t in one] == [t.token_ids for t in other]
+            assert [len(t.blocks) for t in one] == [len(t.blocks) for t in other]
