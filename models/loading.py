@@ -32,12 +32,19 @@ def load_model(config: TargetConfig, ranks: Ranks | None = None) -> Transformer:
     with torch.device("meta"):
         model = Transformer(spec)
     shards = shard_model(model, ranks) if ranks is not None and ranks.size > 1 else {}
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(False)
-        parameter.data = parameter.data.to(stored_dtype(name, DTYPES[config.dtype]))
-    model.to_empty(device=config.device)
+    make_room(model, DTYPES[config.dtype], config.device)
     load_weights(model, folder, shards, ranks)
     return model.eval()
+
+
+def make_room(model: Transformer, dtype: torch.dtype, device: str) -> None:
+    """Give every parameter of a network on the meta device uninitialised memory on ``device``."""
+    for prefix, module in model.named_modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            kept = stored_dtype(f"{prefix}.{name}", dtype)
+            # (Module.to_empty would import a compiler for this.)
+            memory = torch.empty(tuple(parameter.shape), dtype=kept, device=device)
+            module.register_parameter(name, nn.Parameter(memory, requires_grad=False))
 
 
 def load_weights(

@@ -74,24 +74,6 @@ class VocabHead(nn.Module):
         return self.ranks.gather_last(F.linear(hidden, self.weight))
 
 
-class RankExperts(nn.Module):
-    """A bank whose experts are spread over the ranks; every rank gets the whole output."""
-
-    def __init__(self, whole: ExpertBank, ranks: Ranks) -> None:
-        super().__init__()
-        for name, weight in whole.named_parameters():
-            whole.register_parameter(name, _slice(weight, 0, ranks))
-        whole.first = ranks.rank * len(whole.gate_proj)
-        # Under their own names, as in the whole network.
-        for name, weight in whole.named_parameters():
-            self.register_parameter(name, weight)
-        self._bank = (whole,)
-        self.ranks = ranks
-
-    def forward(self, x_ND: Tensor, chosen_NX: Tensor, weights_NX: Tensor) -> Tensor:
-        return self.ranks.sum(self._bank[0](x_ND, chosen_NX, weights_NX))
-
-
 def _keep_outputs(linear: nn.Linear, ranks: Ranks) -> None:
     linear.weight = _slice(linear.weight, 0, ranks)
     if linear.bias is not None:
@@ -103,6 +85,14 @@ def _shard_mlp(mlp: MLP, ranks: Ranks) -> None:
     for linear in (mlp.gate_proj, mlp.up_proj):
         _keep_outputs(linear, ranks)
     mlp.add_module("down_proj", RowLinear(mlp.down_proj, ranks))
+
+
+def _shard_experts(bank: ExpertBank, ranks: Ranks) -> None:
+    """Keep this rank's experts; outputs are summed over the ranks."""
+    for name, weight in list(bank.named_parameters()):
+        bank.register_parameter(name, _slice(weight, 0, ranks))
+    bank.first = ranks.rank * len(bank.gate_proj)
+    bank.combine = ranks.sum
 
 
 def shard_model(model: Transformer, ranks: Ranks) -> dict[str, int]:
@@ -122,7 +112,7 @@ def shard_model(model: Transformer, ranks: Ranks) -> dict[str, int]:
         if isinstance(mlp, MLP):
             _shard_mlp(mlp, ranks)
             continue
-        mlp.add_module("experts", RankExperts(mlp.experts, ranks))
+        _shard_experts(mlp.experts, ranks)
         if mlp.shared is not None:
             _shard_mlp(mlp.shared, ranks)
     model.add_module("embed_tokens", VocabEmbedding(model.embed_tokens, ranks))

@@ -147,12 +147,14 @@ class ExpertBank(nn.Module):
         super().__init__()
         count, size = experts.count, experts.intermediate_size
         self.first = 0
+        self.combine: Callable[[Tensor], Tensor] | None = None
+        """Adds what other banks, on other ranks, make of the same tokens."""
         self.gate_proj = nn.Parameter(torch.zeros(count, size, hidden_size))
         self.up_proj = nn.Parameter(torch.zeros(count, size, hidden_size))
         self.down_proj = nn.Parameter(torch.zeros(count, hidden_size, size))
 
     def forward(self, x_ND: Tensor, chosen_NX: Tensor, weights_NX: Tensor) -> Tensor:
-        """Weighted outputs ``[N, D]`` of each token's experts, as far as they are here.
+        """Weighted outputs ``[N, D]`` of each token's experts.
 
         A token's experts are summed in the router's order, whatever its neighbours chose.
         """
@@ -164,7 +166,8 @@ class ExpertBank(nn.Module):
             x = x_ND[rows]
             inner = F.silu(F.linear(x, self.gate_proj[expert])) * F.linear(x, self.up_proj[expert])
             parts[rows, places] = F.linear(inner, self.down_proj[expert])
-        return (parts * weights_NX.to(parts.dtype).unsqueeze(2)).sum(dim=1)
+        found = (parts * weights_NX.to(parts.dtype).unsqueeze(2)).sum(dim=1)
+        return found if self.combine is None else self.combine(found)
 
 
 class MixtureOfExperts(nn.Module):

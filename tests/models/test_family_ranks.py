@@ -1,13 +1,17 @@
 """Two ranks in two processes decode every family as one rank does."""
 
 import multiprocessing
+from pathlib import Path
 
 import torch
 
 from decoders.loop import Decoder, Forwarder, decode
 from decoders.request import Request, Result
-from models.ranks import join_ranks, leave_ranks, open_store, reach_store
-from models.tensor_parallel import LeadingTarget, follow, open_target, sharded_target
+from models.checkpoint import save_checkpoint
+from models.config import TargetConfig
+from models.loading import load_model
+from models.ranks import Ranks, join_ranks, leave_ranks, open_store, reach_store
+from models.tensor_parallel import AnyTarget, LeadingTarget, follow, open_target
 from tests.conftest import tiny_model
 from tests.reference.families import FAMILIES, family_spec
 from tests.reference.grid import draft
@@ -16,11 +20,17 @@ from tests.reference.running import prompt_of, tiny_proposers
 DTYPE = torch.float32
 
 
-def follower(port: int) -> None:
+def share(folder: Path, family: str, ranks: Ranks) -> AnyTarget:
+    """One rank's slices, read from the family's own format."""
+    config = TargetConfig(path=str(folder / family), dtype="float32", tp=ranks.size)
+    return open_target(load_model(config, ranks), ranks)
+
+
+def follower(port: int, folder: Path) -> None:
     torch.set_num_threads(1)
     ranks = join_ranks(reach_store(port), rank=1, size=2, device="cpu")
     for family in FAMILIES:
-        follow(sharded_target(tiny_model(family_spec(family), DTYPE), ranks), ranks)
+        follow(share(folder, family, ranks), ranks)
     leave_ranks()
 
 
@@ -39,16 +49,18 @@ def outputs(target: Forwarder) -> list[Result]:
     return sorted(results, key=lambda result: result.request.id)
 
 
-def test_two_ranks_equal_one_on_every_family() -> None:
+def test_two_ranks_equal_one_on_every_family(tmp_path: Path) -> None:
+    for family in FAMILIES:
+        save_checkpoint(tiny_model(family_spec(family), DTYPE), tmp_path / family, "float32")
     store = open_store()
     context = multiprocessing.get_context("spawn")
-    child = context.Process(target=follower, args=(store.port,), daemon=True)
+    child = context.Process(target=follower, args=(store.port, tmp_path), daemon=True)
     child.start()
     ranks = join_ranks(store, rank=0, size=2, device="cpu")
     for family in FAMILIES:
-        spec = family_spec(family)
-        leading = LeadingTarget(sharded_target(tiny_model(spec, DTYPE), ranks), ranks)
-        two, one = outputs(leading), outputs(open_target(tiny_model(spec, DTYPE)))
+        leading = LeadingTarget(share(tmp_path, family, ranks), ranks)
+        whole = open_target(tiny_model(family_spec(family), DTYPE))
+        two, one = outputs(leading), outputs(whole)
         leading.stop()
         assert [r.token_ids for r in two] == [r.token_ids for r in one], family
         assert [r.rounds for r in two] == [r.rounds for r in one], family
