@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from models.config import TargetConfig
-from models.families.fields import states_block_size
+from models.families.fields import stated_block_size
 from models.families.registry import FAMILIES, family_of
 from models.layout import Piece
 from models.spec import TargetSpec
@@ -70,7 +70,7 @@ def read_spec(folder: Path, block_size: int | None = None, *, force: bool = Fals
     spec = family_of(config, name).read_spec(config, generation_config, name)
     if block_size in (None, spec.block_size):
         return spec
-    if states_block_size(config, name) and not force:
+    if stated_block_size(config, name) and not force:
         raise ValueError(
             f"target.block_size {block_size}: {name} was made for blocks of {spec.block_size} "
             "(target.force_block_size true decodes all the same)"

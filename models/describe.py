@@ -50,7 +50,9 @@ def describe_target(path_or_name: str) -> dict[str, Any]:
 
 
 def _cache_bytes(spec: TargetSpec) -> int:
-    """Numbers that the prefix cache holds for one token."""
+    """Numbers that the prefix cache holds for one token; bidirectional targets have no cache."""
+    if spec.topology == "bidirectional":
+        return 0
     return 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim
 
 

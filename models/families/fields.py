@@ -4,7 +4,21 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from models.spec import TargetSpec
+
 Config = Mapping[str, Any]
+
+SIZES = {
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "num_kv_heads": "num_key_value_heads",
+    "intermediate_size": "intermediate_size",
+    "vocab_size": "vocab_size",
+    "rms_norm_eps": "rms_norm_eps",
+    "max_positions": "max_position_embeddings",
+}
+"""Fields of a spec, and what ``transformers`` calls them in a configuration."""
 
 
 def require(config: Config, keys: Sequence[str], name: str) -> None:
@@ -36,6 +50,43 @@ def rope_theta(config: Config, name: str) -> float:
     return float(theta)
 
 
+def read_sizes(config: Config, keys: Mapping[str, str] = SIZES) -> dict[str, Any]:
+    """Fields of a spec whose keys are known to be there."""
+    return {field: config[key] for field, key in keys.items()}
+
+
+def read_tokens(
+    config: Config, generation_config: Config, name: str, *, block_size: int, mask_token_id: int
+) -> dict[str, Any]:
+    """The decoding facts of a spec: what the checkpoint states, else the family's defaults."""
+    mask = config.get("mask_token_id")
+    return {
+        "block_size": stated_block_size(config, name) or block_size,
+        "mask_token_id": mask_token_id if mask is None else mask,
+        "stop_token_ids": stop_ids(config, generation_config),
+        "pad_token_id": pad_id(config),
+    }
+
+
+def write_fields(
+    spec: TargetSpec, dtype: str, architecture: str, keys: Mapping[str, str] = SIZES
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The part of ``config.json`` that all families have, and ``generation_config.json``."""
+    config = {
+        "architectures": [architecture],
+        "model_type": spec.family,
+        **{key: getattr(spec, field) for field, key in keys.items()},
+        "rope_theta": spec.rope_theta,
+        "block_size": spec.block_size,
+        "mask_token_id": spec.mask_token_id,
+        "eos_token_id": spec.pad_token_id,
+        "pad_token_id": spec.pad_token_id,
+        "torch_dtype": dtype,
+    }
+    generation = {"eos_token_id": list(spec.stop_token_ids), "pad_token_id": spec.pad_token_id}
+    return config, generation
+
+
 def stop_ids(config: Config, generation_config: Config) -> tuple[int, ...]:
     """Of the generation configuration, which knows the turn's end too; else the model's."""
     stop = generation_config.get("eos_token_id")
@@ -58,11 +109,7 @@ def block_size_in(name: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def states_block_size(config: Config, name: str) -> bool:
-    """Whether another block size would be one that the checkpoint was not made for."""
-    return bool(config.get("bd_size") or stated_block_size(config, name))
-
-
 def stated_block_size(config: Config, name: str) -> int | None:
-    """The block size that the checkpoint says it was made for: its configuration, else its name."""
-    return config.get("block_size") or block_size_in(name)
+    """The block size that the checkpoint says it was made for: its configuration (Fast-dLLM calls
+    it ``bd_size``), else its name."""
+    return config.get("block_size") or config.get("bd_size") or block_size_in(name)

@@ -4,12 +4,12 @@ from collections.abc import Collection, Iterator
 
 from models.families.fields import (
     Config,
-    pad_id,
+    read_sizes,
+    read_tokens,
     refuse_others,
     require,
     rope_theta,
-    stated_block_size,
-    stop_ids,
+    write_fields,
 )
 from models.layout import Piece, parameter_shapes, split_layer
 from models.spec import TargetSpec
@@ -20,16 +20,16 @@ ARCHITECTURE = "LLaDAModelLM"
 DEFAULT_BLOCK_SIZE = 32
 MASK_TOKEN_ID = 126336
 
-_REQUIRED = (
-    "d_model",
-    "n_layers",
-    "n_heads",
-    "mlp_hidden_size",
-    "vocab_size",
-    "rms_norm_eps",
-    "max_sequence_length",
-    "eos_token_id",
-)
+_SIZES = {
+    "hidden_size": "d_model",
+    "num_layers": "n_layers",
+    "num_heads": "n_heads",
+    "intermediate_size": "mlp_hidden_size",
+    "vocab_size": "vocab_size",
+    "rms_norm_eps": "rms_norm_eps",
+    "max_positions": "max_sequence_length",
+}
+_REQUIRED = (*_SIZES.values(), "eos_token_id")
 _KNOWN = {
     "activation_type": "silu",
     "block_type": "llama",
@@ -64,50 +64,30 @@ def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpe
     """
     require(config, _REQUIRED, name)
     refuse_others(config, _KNOWN, name)
-    heads = config["n_heads"]
+    sizes = read_sizes(config, _SIZES)
+    sizes["vocab_size"] = config.get("embedding_size") or sizes["vocab_size"]
     return TargetSpec(
         family=MODEL_TYPE,
         topology="bidirectional",
-        hidden_size=config["d_model"],
-        num_layers=config["n_layers"],
-        num_heads=heads,
-        num_kv_heads=config.get("n_kv_heads") or heads,
-        head_dim=config["d_model"] // heads,
-        intermediate_size=config["mlp_hidden_size"],
-        vocab_size=config.get("embedding_size") or config["vocab_size"],
+        num_kv_heads=config.get("n_kv_heads") or config["n_heads"],
+        head_dim=config["d_model"] // config["n_heads"],
         rope_theta=rope_theta(config, name),
         qk_norm=False,
-        rms_norm_eps=config["rms_norm_eps"],
-        max_positions=config["max_sequence_length"],
-        block_size=stated_block_size(config, name) or DEFAULT_BLOCK_SIZE,
-        mask_token_id=config.get("mask_token_id", MASK_TOKEN_ID),
-        stop_token_ids=stop_ids(config, generation_config),
-        pad_token_id=pad_id(config),
+        **sizes,
+        **read_tokens(
+            config,
+            generation_config,
+            name,
+            block_size=DEFAULT_BLOCK_SIZE,
+            mask_token_id=MASK_TOKEN_ID,
+        ),
     )
 
 
 def write_config(spec: TargetSpec, dtype: str) -> tuple[dict, dict]:
     """``config.json`` and ``generation_config.json`` that :func:`read_spec` reads back."""
-    config = {
-        "architectures": [ARCHITECTURE],
-        "model_type": MODEL_TYPE,
-        "d_model": spec.hidden_size,
-        "n_layers": spec.num_layers,
-        "n_heads": spec.num_heads,
-        "n_kv_heads": spec.num_kv_heads,
-        "mlp_hidden_size": spec.intermediate_size,
-        "vocab_size": spec.vocab_size,
-        "embedding_size": spec.vocab_size,
-        "rope_theta": spec.rope_theta,
-        "rms_norm_eps": spec.rms_norm_eps,
-        "max_sequence_length": spec.max_positions,
-        "block_size": spec.block_size,
-        "mask_token_id": spec.mask_token_id,
-        "eos_token_id": spec.pad_token_id,
-        "pad_token_id": spec.pad_token_id,
-        "torch_dtype": dtype,
-    } | _KNOWN
-    generation = {"eos_token_id": list(spec.stop_token_ids), "pad_token_id": spec.pad_token_id}
+    config, generation = write_fields(spec, dtype, ARCHITECTURE, _SIZES)
+    config |= _KNOWN | {"n_kv_heads": spec.num_kv_heads, "embedding_size": spec.vocab_size}
     return config, generation
 
 

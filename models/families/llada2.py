@@ -3,13 +3,14 @@
 from collections.abc import Collection, Iterator
 
 from models.families.fields import (
+    SIZES,
     Config,
-    pad_id,
+    read_sizes,
+    read_tokens,
     refuse_others,
     require,
     rope_theta,
-    stated_block_size,
-    stop_ids,
+    write_fields,
 )
 from models.layout import Piece, expert_pieces, parameter_shapes, split_layer
 from models.spec import Experts, TargetSpec
@@ -20,25 +21,21 @@ ARCHITECTURE = "LLaDA2MoeModelLM"
 DEFAULT_BLOCK_SIZE = 32
 MASK_TOKEN_ID = 156895
 
+_EXPERTS = {
+    "count": "num_experts",
+    "per_token": "num_experts_per_tok",
+    "intermediate_size": "moe_intermediate_size",
+    "groups": "n_group",
+    "groups_per_token": "topk_group",
+    "scaling": "routed_scaling_factor",
+    "shared": "num_shared_experts",
+    "dense_layers": "first_k_dense_replace",
+}
 _REQUIRED = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
+    *SIZES.values(),
+    *_EXPERTS.values(),
     "head_dim",
-    "intermediate_size",
-    "moe_intermediate_size",
-    "num_experts",
-    "num_experts_per_tok",
-    "num_shared_experts",
-    "n_group",
-    "topk_group",
-    "routed_scaling_factor",
-    "first_k_dense_replace",
     "partial_rotary_factor",
-    "vocab_size",
-    "rms_norm_eps",
-    "max_position_embeddings",
     "eos_token_id",
 )
 _KNOWN = {
@@ -68,67 +65,29 @@ def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpe
     refuse_others(config, _KNOWN, name)
     return TargetSpec(
         family=MODEL_TYPE,
-        hidden_size=config["hidden_size"],
-        num_layers=config["num_hidden_layers"],
-        num_heads=config["num_attention_heads"],
-        num_kv_heads=config["num_key_value_heads"],
         head_dim=config["head_dim"],
-        intermediate_size=config["intermediate_size"],
-        vocab_size=config["vocab_size"],
         rope_theta=rope_theta(config, name),
         rotary_dim=int(config["head_dim"] * config["partial_rotary_factor"]),
         experts=Experts(
-            count=config["num_experts"],
-            per_token=config["num_experts_per_tok"],
-            intermediate_size=config["moe_intermediate_size"],
-            router="grouped_sigmoid",
-            groups=config["n_group"],
-            groups_per_token=config["topk_group"],
-            scaling=config["routed_scaling_factor"],
-            shared=config["num_shared_experts"],
-            dense_layers=config["first_k_dense_replace"],
+            router="grouped_sigmoid", **{field: config[key] for field, key in _EXPERTS.items()}
         ),
-        rms_norm_eps=config["rms_norm_eps"],
-        max_positions=config["max_position_embeddings"],
-        block_size=stated_block_size(config, name) or DEFAULT_BLOCK_SIZE,
-        mask_token_id=config.get("mask_token_id", MASK_TOKEN_ID),
-        stop_token_ids=stop_ids(config, generation_config),
-        pad_token_id=pad_id(config),
+        **read_sizes(config),
+        **read_tokens(
+            config,
+            generation_config,
+            name,
+            block_size=DEFAULT_BLOCK_SIZE,
+            mask_token_id=MASK_TOKEN_ID,
+        ),
     )
 
 
 def write_config(spec: TargetSpec, dtype: str) -> tuple[dict, dict]:
     """``config.json`` and ``generation_config.json`` that :func:`read_spec` reads back."""
-    assert spec.experts is not None
-    config = {
-        "architectures": [ARCHITECTURE],
-        "model_type": MODEL_TYPE,
-        "hidden_size": spec.hidden_size,
-        "num_hidden_layers": spec.num_layers,
-        "num_attention_heads": spec.num_heads,
-        "num_key_value_heads": spec.num_kv_heads,
-        "head_dim": spec.head_dim,
-        "intermediate_size": spec.intermediate_size,
-        "moe_intermediate_size": spec.experts.intermediate_size,
-        "num_experts": spec.experts.count,
-        "num_experts_per_tok": spec.experts.per_token,
-        "num_shared_experts": spec.experts.shared,
-        "n_group": spec.experts.groups,
-        "topk_group": spec.experts.groups_per_token,
-        "routed_scaling_factor": spec.experts.scaling,
-        "first_k_dense_replace": spec.experts.dense_layers,
-        "partial_rotary_factor": (spec.rotary_dim or spec.head_dim) / spec.head_dim,
-        "vocab_size": spec.vocab_size,
-        "rope_theta": spec.rope_theta,
-        "rms_norm_eps": spec.rms_norm_eps,
-        "max_position_embeddings": spec.max_positions,
-        "block_size": spec.block_size,
-        "mask_token_id": spec.mask_token_id,
-        "eos_token_id": spec.pad_token_id,
-        "pad_token_id": spec.pad_token_id,
-        "torch_dtype": dtype,
-    } | _KNOWN
-    generation = {"eos_token_id": list(spec.stop_token_ids), "pad_token_id": spec.pad_token_id}
+    config, generation = write_fields(spec, dtype, ARCHITECTURE)
+    config |= _KNOWN | {key: getattr(spec.experts, field) for field, key in _EXPERTS.items()}
+    config["head_dim"] = spec.head_dim
+    config["partial_rotary_factor"] = (spec.rotary_dim or spec.head_dim) / spec.head_dim
     return config, generation
 
 

@@ -3,13 +3,14 @@
 from collections.abc import Collection, Iterator
 
 from models.families.fields import (
+    SIZES,
     Config,
-    pad_id,
+    read_sizes,
+    read_tokens,
     refuse_others,
     require,
     rope_theta,
-    stated_block_size,
-    stop_ids,
+    write_fields,
 )
 from models.layout import Piece, expert_pieces, parameter_shapes, split_layer
 from models.spec import Experts, TargetSpec
@@ -20,18 +21,7 @@ ARCHITECTURES = {DENSE: "SDARForCausalLM", MIXED: "SDARMoeForCausalLM"}
 DEFAULT_BLOCK_SIZE = 4
 QWEN3_MASK_TOKEN_ID = 151669
 
-_REQUIRED = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "intermediate_size",
-    "vocab_size",
-    "rms_norm_eps",
-    "max_position_embeddings",
-    "eos_token_id",
-)
+_REQUIRED = (*SIZES.values(), "head_dim", "eos_token_id")
 _REQUIRED_MIXED = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob")
 _KNOWN = {
     "hidden_act": "silu",
@@ -57,53 +47,32 @@ def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpe
         )
     return TargetSpec(
         family=config["model_type"],
-        hidden_size=config["hidden_size"],
-        num_layers=config["num_hidden_layers"],
-        num_heads=config["num_attention_heads"],
-        num_kv_heads=config["num_key_value_heads"],
         head_dim=config["head_dim"],
-        intermediate_size=config["intermediate_size"],
-        vocab_size=config["vocab_size"],
         rope_theta=rope_theta(config, name),
         experts=experts,
-        rms_norm_eps=config["rms_norm_eps"],
-        max_positions=config["max_position_embeddings"],
-        block_size=stated_block_size(config, name) or DEFAULT_BLOCK_SIZE,
-        mask_token_id=config.get("mask_token_id", QWEN3_MASK_TOKEN_ID),
-        stop_token_ids=stop_ids(config, generation_config),
-        pad_token_id=pad_id(config),
+        **read_sizes(config),
+        **read_tokens(
+            config,
+            generation_config,
+            name,
+            block_size=DEFAULT_BLOCK_SIZE,
+            mask_token_id=QWEN3_MASK_TOKEN_ID,
+        ),
     )
 
 
 def write_config(spec: TargetSpec, dtype: str) -> tuple[dict, dict]:
     """``config.json`` and ``generation_config.json`` that :func:`read_spec` reads back."""
-    config = {
-        "architectures": [ARCHITECTURES[spec.family]],
-        "model_type": spec.family,
-        "hidden_size": spec.hidden_size,
-        "num_hidden_layers": spec.num_layers,
-        "num_attention_heads": spec.num_heads,
-        "num_key_value_heads": spec.num_kv_heads,
-        "head_dim": spec.head_dim,
-        "intermediate_size": spec.intermediate_size,
-        "vocab_size": spec.vocab_size,
-        "rope_theta": spec.rope_theta,
-        "rms_norm_eps": spec.rms_norm_eps,
-        "max_position_embeddings": spec.max_positions,
-        "block_size": spec.block_size,
-        "mask_token_id": spec.mask_token_id,
-        "eos_token_id": spec.pad_token_id,
-        "pad_token_id": spec.pad_token_id,
-        "torch_dtype": dtype,
-    } | {key: value for key, value in _KNOWN.items() if key != "use_sliding_window"}
+    config, generation = write_fields(spec, dtype, ARCHITECTURES[spec.family])
+    config["head_dim"] = spec.head_dim
+    config |= {key: value for key, value in _KNOWN.items() if key != "use_sliding_window"}
     if spec.experts is not None:
-        config |= {
+        config |= _KNOWN_MIXED | {
             "num_experts": spec.experts.count,
             "num_experts_per_tok": spec.experts.per_token,
             "moe_intermediate_size": spec.experts.intermediate_size,
             "norm_topk_prob": spec.experts.normalized,
-        } | _KNOWN_MIXED
-    generation = {"eos_token_id": list(spec.stop_token_ids), "pad_token_id": spec.pad_token_id}
+        }
     return config, generation
 
 
