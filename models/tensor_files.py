@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, cast
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from models.layout import Shape
@@ -59,7 +59,7 @@ def _read_header(path: Path) -> dict[str, Stored]:
     try:
         with safe_open(path, framework="pt"):
             pass  # the library's checks: offsets that fit the shapes, no holes, no bytes left over
-    except Exception as error:
+    except SafetensorError as error:
         raise ValueError(f"{path.name} is no readable safetensors file: {error}") from error
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")

@@ -259,3 +259,16 @@ def test_what_neither_disk_nor_hub_has_is_told_so(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ValueError, match="'some-lab/nothing': not a folder, and from the hub: "):
         find_checkpoint("some-lab/nothing")
+
+
+def test_a_damaged_file_is_named(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(ValueError, match=r"model\.safetensors is no readable safetensors file"):
+        load(folder)
+
+
+def test_a_dtype_that_is_not_read_is_named(folder: Path) -> None:
+    rewrite(folder, lambda tensors: tensors.update({NAME: tensors[NAME].to(torch.int8)}))
+    with pytest.raises(ValueError, match="tensors of dtype I8 are not read; known are F64, F32"):
+        load(folder)
