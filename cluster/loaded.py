@@ -20,6 +20,7 @@ class ShortOptions(TypedDict, total=False):
     device: str
     tp: int
     block_size: int
+    force_block_size: bool
     drafter: str
     method: str
     budget: int | Literal["auto"]

@@ -17,8 +17,9 @@ from decoders.proposers.base import Proposer
 from decoders.proposers.registry import open_proposers
 from decoders.request import Request
 from drafters.config import DrafterConfig
-from models.checkpoint import find_checkpoint, load_model
+from models.checkpoint import find_checkpoint
 from models.config import TargetConfig
+from models.loading import load_model
 from models.target import Target
 from models.text import TextCodec
 from tasks.bundled import problems
