@@ -46,6 +46,7 @@ LASTING = 64
 """After so many drafted rounds in a row one is plain, lest the price of those be forgotten, and the
 next wait is short again."""
 MOST_PRICES = 4096
+"""Prices looked up that are kept."""
 LEVEL_MEMORY = 33
 """Rounds over whose median a level is measured."""
 MOST_OFF = 2.0

@@ -99,7 +99,9 @@ class Decoder:
         if not sequence.prefilled and sequence.aligned_prompt:
             prompt = sequence.request.prompt_ids[: sequence.aligned_prompt]
             self.target.prefill(sequence.slot, prompt)
-            sequence.rounds.append(Round("prefill"))
+            # A bidirectional target only notes the prompt down: that is no forward.
+            if sequence.spec.topology == "block_causal":
+                sequence.rounds.append(Round("prefill"))
         sequence.prefilled = True
 
     def _round(self, sequences: list[Sequence]) -> list[Sequence]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def find_checkpoint(path_or_name: str) -> Path:
     )
 
 
+@lru_cache  # a process asks for its checkpoint again and again, and the hub would be asked too
 def _from_hub(name: str) -> Path:
     """The local copy of a hub repository (kept by ``huggingface_hub``; with ``HF_HUB_OFFLINE=1``
     only what was downloaded before is found)."""

@@ -8,13 +8,15 @@ import pytest
 import torch
 
 from decoders.options import LOSSLESS
+from decoders.replay import replay
 from decoders.request import Request
+from decoders.trace import TraceRecorder
 from models.tensor_parallel import open_target
 from models.transformer import Transformer
 from tests.conftest import tiny_model
 from tests.reference.decoding import naive_decode
 from tests.reference.families import FAMILIES, family_spec
-from tests.reference.grid import DTYPES, LENGTHS, LONGEST, RULES, STOP_IDS, cut, draft
+from tests.reference.grid import BLOCK, DTYPES, LENGTHS, LONGEST, RULES, STOP_IDS, cut, draft
 from tests.reference.running import commits, outcome, prompt_of, run, tiny_proposers
 
 OTHERS = [family for family in FAMILIES if family != "sdar"]  # which has the full matrix
@@ -106,3 +108,32 @@ def test_every_lossless_method_equals_draft_free(
     wrong = [id for id, result in found.items() if outcome(result) != expected[id]]
     assert not wrong
     assert any(reason == "stop" for _, reason in expected.values())
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize("family", OTHERS)
+def test_replay_counts_what_live_decoding_counts(family: str, temperature: float) -> None:
+    """Round by round, prefills included, of which a bidirectional target has none."""
+    target = open_target(model_of(family, torch.float64))
+    free = [
+        Request(
+            str(length),
+            prompt_of(length),
+            draft("standard", 0, temperature, 1.0, "top1"),
+            length,
+        )
+        for length in LENGTHS
+    ]
+    recorder = TraceRecorder()
+    results = run(target, free, observer=recorder)
+    traces = [recorder.finish(results[request.id]) for request in free]
+    proposers = tiny_proposers()
+    for method, budget in (("chain", 4), ("order", 4), ("order", 20)):
+        options = draft(method, budget, temperature, 1.0, "top1")
+        asked = [Request(r.id, r.prompt_ids, options, r.noise_seed) for r in free]
+        live = run(target, asked, proposers)
+        replayed = replay(traces, options, proposers[method])
+        assert [r.rounds for r in replayed] == [live[r.id].rounds for r in asked]
+        prefills = sum(round.kind == "prefill" for r in replayed for round in r.rounds)
+        whole = target.spec.topology == "bidirectional"
+        assert prefills == (0 if whole else sum(length >= BLOCK for length in LENGTHS))
