@@ -65,12 +65,39 @@ def load_weights(
             for piece in wanted:
                 stored, parameter = found[piece.tensor], parameters[piece.parameter]
                 fill(parameter, piece, stored, reader, shards or {}, ranks)
+    copy = _repeated_head(model.spec, found)
+    if copy is not None:
+        _compare(parameters[copy.parameter], copy, found[copy.tensor], shards or {}, ranks)
+
+
+def _repeated_head(spec: TargetSpec, found: Mapping[str, Stored]) -> Piece | None:
+    """The head of a tied checkpoint that was written all the same, as a piece of the embedding."""
+    if not spec.tied_embeddings:
+        return None
+    pieces = FAMILIES[spec.family].pieces(spec.model_copy(update={"tied_embeddings": False}))
+    head = next(piece for piece in pieces if piece.parameter == "lm_head.weight")
+    return head._replace(parameter="embed_tokens.weight") if head.tensor in found else None
+
+
+def _compare(
+    parameter: nn.Parameter, copy: Piece, stored: Stored, shards: Shards, ranks: Ranks | None
+) -> None:
+    """Raise ``ValueError`` where a stored head is not the embedding that it is said to be."""
+    other = nn.Parameter(torch.empty_like(parameter), requires_grad=False)
+    with TensorReader(stored.path) as reader, torch.no_grad():
+        fill(other, copy, stored, reader, shards, ranks)
+    if not torch.equal(other, parameter):
+        raise ValueError(
+            f"{stored.path.name}: {copy.tensor} differs from the embedding, and config.json says "
+            "that they are one"
+        )
 
 
 def check_tensors(spec: TargetSpec, folder: Path, found: Mapping[str, Stored]) -> list[Piece]:
     """Where every tensor goes; ``ValueError`` if they are not exactly those of the spec."""
     pieces = list(FAMILIES[spec.family].pieces(spec, found.keys()))
-    wanted = tensor_shapes(pieces, parameter_shapes(spec))
+    copy = _repeated_head(spec, found)
+    wanted = tensor_shapes([*pieces, copy] if copy else pieces, parameter_shapes(spec))
     for name, stored in found.items():
         if name not in wanted:
             raise ValueError(f"{stored.path.name}: unknown tensor {name}")

@@ -52,6 +52,11 @@ class Experts(BaseModel):
             )
         return self
 
+    @property
+    def shared_size(self) -> int:
+        """Of the feed-forward that every token passes."""
+        return self.shared * self.intermediate_size
+
 
 class TargetSpec(BaseModel):
     """Everything that the network, the cache and the decoder need to know about a checkpoint.
@@ -78,6 +83,8 @@ class TargetSpec(BaseModel):
     qk_norm: bool = True
     qkv_bias: bool = False
     experts: Experts | None = None
+    tied_embeddings: bool = False
+    """Whether the head is the embedding: one matrix for both."""
     rms_norm_eps: float
     max_positions: int
     block_size: int
@@ -112,31 +119,59 @@ class TargetSpec(BaseModel):
         return min(self.experts.dense_layers, self.num_layers)
 
     @property
+    def num_mixed_layers(self) -> int:
+        """Layers with experts."""
+        return self.num_layers - self.num_dense_layers
+
+    @property
+    def splits(self) -> dict[str, int]:
+        """What tensor-parallel ranks share out evenly, by the name of its size."""
+        sizes = {"num_key_value_heads": self.num_kv_heads, "vocab_size": self.vocab_size}
+        if self.num_dense_layers:
+            sizes["intermediate_size"] = self.intermediate_size
+        if self.experts is not None:
+            sizes["num_experts"] = self.experts.count
+            if self.experts.shared:
+                sizes["shared experts' size"] = self.experts.shared_size
+        return sizes
+
+    @property
     def tensor_parallel_sizes(self) -> tuple[int, ...]:
         """Numbers of ranks that split this network evenly."""
-        split = [self.num_kv_heads, self.vocab_size]
-        if self.num_dense_layers:
-            split.append(self.intermediate_size)
-        if self.experts is not None:
-            split.append(self.experts.count)
-            split += [self.experts.shared * self.experts.intermediate_size]
-        return tuple(
-            size for size in range(1, self.num_kv_heads + 1) if all(n % size == 0 for n in split)
-        )
+        sizes = range(1, self.num_kv_heads + 1)
+        return tuple(n for n in sizes if all(size % n == 0 for size in self.splits.values()))
 
     @property
     def num_parameters(self) -> int:
         """Parameters of the whole network, counted from the sizes alone."""
+        return self.num_split + self.num_replicated
+
+    @property
+    def num_split(self) -> int:
+        """Parameters that ranks share out evenly: attention, feed-forwards, experts, vocabulary."""
         attention = self.hidden_size * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
         if self.qkv_bias:
             attention += self.head_dim * (self.num_heads + 2 * self.num_kv_heads)
-        norms = 2 * self.hidden_size + (2 * self.head_dim if self.qk_norm else 0)
-        ends = 2 * self.vocab_size * self.hidden_size + self.hidden_size
+        ends = (1 if self.tied_embeddings else 2) * self.vocab_size * self.hidden_size
         dense = self.num_dense_layers * 3 * self.hidden_size * self.intermediate_size
         mixed = 0
         if self.experts is not None:
-            own = self.experts
-            experts = 3 * self.hidden_size * own.intermediate_size * (own.count + own.shared)
-            router = own.count * (self.hidden_size + (own.router == "grouped_sigmoid"))
-            mixed = (self.num_layers - self.num_dense_layers) * (experts + router)
-        return self.num_layers * (attention + norms) + dense + mixed + ends
+            width = self.experts.count * self.experts.intermediate_size + self.experts.shared_size
+            mixed = self.num_mixed_layers * 3 * self.hidden_size * width
+        return self.num_layers * attention + dense + mixed + ends
+
+    @property
+    def num_replicated(self) -> int:
+        """Parameters that every rank holds whole: norms, routers and their biases."""
+        norms = 2 * self.hidden_size + (2 * self.head_dim if self.qk_norm else 0)
+        routers = 0
+        if self.experts is not None:
+            routers = self.num_mixed_layers * self.experts.count * self.hidden_size
+        return self.num_layers * norms + self.hidden_size + routers + self.num_router_biases
+
+    @property
+    def num_router_biases(self) -> int:
+        """Parameters that stay in fp32 at least, whatever the rest is kept in."""
+        if self.experts is None or self.experts.router != "grouped_sigmoid":
+            return 0
+        return self.num_mixed_layers * self.experts.count

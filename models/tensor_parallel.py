@@ -25,7 +25,11 @@ def check_tensor_parallel(spec: TargetSpec, size: int) -> None:
     """Raise ``ValueError`` for a number of ranks that does not split the network evenly."""
     if size not in spec.tensor_parallel_sizes:
         valid = ", ".join(map(str, spec.tensor_parallel_sizes))
-        raise ValueError(f"target.tp {size} does not split this target evenly; valid: {valid}")
+        uneven = [f"{name} {n}" for name, n in spec.splits.items() if size < 1 or n % size]
+        raise ValueError(
+            f"target.tp {size} does not split this target evenly ({', '.join(uneven)}); "
+            f"valid: {valid}"
+        )
 
 
 def _slice(weight: Tensor, dim: int, ranks: Ranks) -> nn.Parameter:
@@ -60,18 +64,6 @@ class VocabEmbedding(nn.Module):
         elsewhere = (local < 0) | (local >= self.weight.shape[0])
         found = F.embedding(local.masked_fill(elsewhere, 0), self.weight)
         return self.ranks.sum(found.masked_fill(elsewhere.unsqueeze(-1), 0))
-
-
-class VocabHead(nn.Module):
-    """A head whose outputs are spread over the ranks; rank 0 gets all of them."""
-
-    def __init__(self, whole: nn.Linear, ranks: Ranks) -> None:
-        super().__init__()
-        self.weight = _slice(whole.weight, 0, ranks)
-        self.ranks = ranks
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.ranks.gather_last(F.linear(hidden, self.weight))
 
 
 def _keep_outputs(linear: nn.Linear, ranks: Ranks) -> None:
@@ -116,7 +108,9 @@ def shard_model(model: Transformer, ranks: Ranks) -> dict[str, int]:
         if mlp.shared is not None:
             _shard_mlp(mlp.shared, ranks)
     model.add_module("embed_tokens", VocabEmbedding(model.embed_tokens, ranks))
-    model.add_module("lm_head", VocabHead(model.lm_head, ranks))
+    if model.lm_head is not None:
+        _keep_outputs(model.lm_head, ranks)
+    model.gather = ranks.gather_last
     return {
         name: next(d for d, size in enumerate(whole[name]) if size != p.shape[d])
         for name, p in model.named_parameters()

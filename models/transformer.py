@@ -177,7 +177,7 @@ class MixtureOfExperts(nn.Module):
         super().__init__()
         self.router = Router(hidden_size, experts)
         self.experts = ExpertBank(hidden_size, experts)
-        size = experts.shared * experts.intermediate_size
+        size = experts.shared_size
         self.shared = MLP(hidden_size, size) if size else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -217,7 +217,11 @@ class Transformer(nn.Module):
         self.embed_tokens = nn.Embedding.from_pretrained(table, freeze=False)
         self.layers = nn.ModuleList(Layer(spec, index) for index in range(spec.num_layers))
         self.norm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
-        self.lm_head = nn.Linear(spec.hidden_size, spec.vocab_size, bias=False)
+        self.lm_head = None
+        if not spec.tied_embeddings:
+            self.lm_head = nn.Linear(spec.hidden_size, spec.vocab_size, bias=False)
+        self.gather: Callable[[Tensor], Tensor] | None = None
+        """Puts what other ranks' parts of the vocabulary say beside this one's."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -233,5 +237,8 @@ class Transformer(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Vocabulary logits ``[..., V]`` of hidden states, in fp32 or wider."""
-        logits = self.lm_head(hidden)
+        head = self.embed_tokens if self.lm_head is None else self.lm_head
+        logits = F.linear(hidden, head.weight)
+        if self.gather is not None:
+            logits = self.gather(logits)
         return logits if logits.dtype == torch.float64 else logits.float()

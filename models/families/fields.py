@@ -19,6 +19,8 @@ SIZES = {
     "max_positions": "max_position_embeddings",
 }
 """Fields of a spec, and what ``transformers`` calls them in a configuration."""
+TIED = "tie_word_embeddings"
+"""Whether the head is the embedding, as ``transformers`` calls it."""
 
 
 def require(config: Config, keys: Sequence[str], name: str) -> None:
@@ -48,6 +50,11 @@ def rope_theta(config: Config, name: str) -> float:
     if theta is None:
         raise ValueError(f"config.json of {name}: missing rope_theta")
     return float(theta)
+
+
+def is_tied(config: Config, key: str = TIED) -> bool:
+    """Whether the head is the embedding; families leave it out where it is not."""
+    return bool(config.get(key, False))
 
 
 def read_sizes(config: Config, keys: Mapping[str, str] = SIZES) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 
 from models.families.fields import (
     Config,
+    is_tied,
     read_sizes,
     read_tokens,
     refuse_others,
@@ -39,10 +40,10 @@ _KNOWN = {
     "attention_layer_norm": False,
     "alibi": False,
     "rope": True,
-    "weight_tying": False,
     "scale_logits": False,
     "input_emb_norm": False,
 }
+TIED = "weight_tying"
 _TOPS = {"embed_tokens.weight": "wte", "norm.weight": "ln_f", "lm_head.weight": "ff_out"}
 _RENAMED = {
     "input_layernorm.weight": "attn_norm",
@@ -73,6 +74,7 @@ def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpe
         head_dim=config["d_model"] // config["n_heads"],
         rope_theta=rope_theta(config, name),
         qk_norm=False,
+        tied_embeddings=is_tied(config, TIED),
         **sizes,
         **read_tokens(
             config,
@@ -88,6 +90,7 @@ def write_config(spec: TargetSpec, dtype: str) -> tuple[dict, dict]:
     """``config.json`` and ``generation_config.json`` that :func:`read_spec` reads back."""
     config, generation = write_fields(spec, dtype, ARCHITECTURE, _SIZES)
     config |= _KNOWN | {"n_kv_heads": spec.num_kv_heads, "embedding_size": spec.vocab_size}
+    config[TIED] = spec.tied_embeddings
     return config, generation
 
 

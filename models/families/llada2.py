@@ -4,7 +4,9 @@ from collections.abc import Collection, Iterator
 
 from models.families.fields import (
     SIZES,
+    TIED,
     Config,
+    is_tied,
     read_sizes,
     read_tokens,
     refuse_others,
@@ -46,7 +48,6 @@ _KNOWN = {
     "score_function": "sigmoid",
     "norm_topk_prob": True,
     "moe_router_enable_expert_bias": True,
-    "tie_word_embeddings": False,
     "use_sliding_window": False,
 }
 _RENAMED = {
@@ -68,6 +69,7 @@ def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpe
         head_dim=config["head_dim"],
         rope_theta=rope_theta(config, name),
         rotary_dim=int(config["head_dim"] * config["partial_rotary_factor"]),
+        tied_embeddings=is_tied(config),
         experts=Experts(
             router="grouped_sigmoid", **{field: config[key] for field, key in _EXPERTS.items()}
         ),
@@ -86,7 +88,7 @@ def write_config(spec: TargetSpec, dtype: str) -> tuple[dict, dict]:
     """``config.json`` and ``generation_config.json`` that :func:`read_spec` reads back."""
     config, generation = write_fields(spec, dtype, ARCHITECTURE)
     config |= _KNOWN | {key: getattr(spec.experts, field) for field, key in _EXPERTS.items()}
-    config["head_dim"] = spec.head_dim
+    config |= {"head_dim": spec.head_dim, TIED: spec.tied_embeddings}
     config["partial_rotary_factor"] = (spec.rotary_dim or spec.head_dim) / spec.head_dim
     return config, generation
 

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from models.families.fields import (
     SIZES,
+    TIED,
     Config,
+    is_tied,
     read_sizes,
     read_tokens,
     refuse_others,
@@ -32,7 +34,7 @@ MODEL_TYPES = tuple(VARIANTS)
 DEFAULT_BLOCK_SIZE = 32
 
 _REQUIRED = (*SIZES.values(), "eos_token_id")
-_KNOWN = {"hidden_act": "silu", "use_sliding_window": False, "tie_word_embeddings": False}
+_KNOWN = {"hidden_act": "silu", "use_sliding_window": False}
 
 
 def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpec:
@@ -51,6 +53,7 @@ def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpe
         rope_theta=rope_theta(config, name),
         qk_norm=False,
         qkv_bias=True,
+        tied_embeddings=is_tied(config),
         **read_sizes(config),
         **read_tokens(
             config,
@@ -65,7 +68,7 @@ def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpe
 def write_config(spec: TargetSpec, dtype: str) -> tuple[dict, dict]:
     """``config.json`` and ``generation_config.json`` that :func:`read_spec` reads back."""
     config, generation = write_fields(spec, dtype, VARIANTS[spec.family].architecture)
-    return config | _KNOWN, generation
+    return config | _KNOWN | {TIED: spec.tied_embeddings}, generation
 
 
 def pieces(spec: TargetSpec, _names: Collection[str] = ()) -> Iterator[Piece]:

@@ -4,7 +4,9 @@ from collections.abc import Collection, Iterator
 
 from models.families.fields import (
     SIZES,
+    TIED,
     Config,
+    is_tied,
     read_sizes,
     read_tokens,
     refuse_others,
@@ -27,7 +29,6 @@ _KNOWN = {
     "hidden_act": "silu",
     "attention_bias": False,
     "use_sliding_window": False,
-    "tie_word_embeddings": False,
 }
 _KNOWN_MIXED = {"decoder_sparse_step": 1, "mlp_only_layers": []}
 
@@ -50,6 +51,7 @@ def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpe
         head_dim=config["head_dim"],
         rope_theta=rope_theta(config, name),
         experts=experts,
+        tied_embeddings=is_tied(config),
         **read_sizes(config),
         **read_tokens(
             config,
@@ -64,7 +66,7 @@ def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpe
 def write_config(spec: TargetSpec, dtype: str) -> tuple[dict, dict]:
     """``config.json`` and ``generation_config.json`` that :func:`read_spec` reads back."""
     config, generation = write_fields(spec, dtype, ARCHITECTURES[spec.family])
-    config["head_dim"] = spec.head_dim
+    config |= {"head_dim": spec.head_dim, TIED: spec.tied_embeddings}
     config |= {key: value for key, value in _KNOWN.items() if key != "use_sliding_window"}
     if spec.experts is not None:
         config |= _KNOWN_MIXED | {

@@ -32,14 +32,14 @@ CONFIG = {
 }
 
 
-@pytest.fixture(scope="module")
-def qwen():
-    """A random Qwen3 of the public library, untied, in float64."""
+@pytest.fixture(scope="module", params=[False, True], ids=["untied", "tied"])
+def qwen(request: pytest.FixtureRequest):
+    """A random Qwen3 of the public library in float64."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(0)
     config = Qwen3Config.from_dict(
-        CONFIG | {"tie_word_embeddings": False, "attn_implementation": "eager"}
+        CONFIG | {"tie_word_embeddings": request.param, "attn_implementation": "eager"}
     )
     model = Qwen3ForCausalLM(config).double().eval()
     with torch.no_grad():
@@ -54,8 +54,11 @@ def qwen():
 def as_sdar(qwen, folder: Path, block: int) -> Transformer:
     """The same tensors, read as an SDAR checkpoint."""
     folder.mkdir()
-    save_file(qwen.state_dict(), folder / "model.safetensors")
+    tied = qwen.config.tie_word_embeddings
+    tensors = {k: v for k, v in qwen.state_dict().items() if not (tied and k == "lm_head.weight")}
+    save_file(tensors, folder / "model.safetensors")
     config = CONFIG | {"model_type": "sdar", "block_size": block, "mask_token_id": 3}
+    config["tie_word_embeddings"] = tied
     (folder / "config.json").write_text(json.dumps(config))
     return load_model(TargetConfig(path=str(folder), dtype="float64"))
 

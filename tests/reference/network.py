@@ -78,7 +78,8 @@ def reference_logits(
             x = x + feed_forward(y, *(own[f"mlp.{n}_proj.weight"] for n in ("gate", "up", "down")))
         else:
             x = x + torch.stack([_experts(row, own, spec) for row in y])
-    logits = normed(x, weights["norm.weight"], spec.rms_norm_eps) @ weights["lm_head.weight"].T
+    head = weights["embed_tokens.weight" if spec.tied_embeddings else "lm_head.weight"]
+    logits = normed(x, weights["norm.weight"], spec.rms_norm_eps) @ head.T
     if spec.prediction == "shifted":
         # Row i - 1 predicts position i; the first position has no other row than its own.
         logits = torch.cat((logits[:1], logits[:-1]))
