@@ -68,7 +68,8 @@ def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpe
 def write_config(spec: TargetSpec, dtype: str) -> tuple[dict, dict]:
     """``config.json`` and ``generation_config.json`` that :func:`read_spec` reads back."""
     config, generation = write_fields(spec, dtype, VARIANTS[spec.family].architecture)
-    return config | _KNOWN | {TIED: spec.tied_embeddings}, generation
+    config |= _KNOWN | {"head_dim": spec.head_dim, TIED: spec.tied_embeddings}
+    return config, generation
 
 
 def pieces(spec: TargetSpec, _names: Collection[str] = ()) -> Iterator[Piece]:

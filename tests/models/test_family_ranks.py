@@ -1,8 +1,9 @@
-"""Two ranks in two processes decode every family as one rank does."""
+"""Several ranks, each in a process, decode every family as one rank does."""
 
 import multiprocessing
 from pathlib import Path
 
+import pytest
 import torch
 
 from decoders.loop import Decoder, Forwarder, decode
@@ -11,6 +12,7 @@ from models.checkpoint import save_checkpoint
 from models.config import TargetConfig
 from models.loading import load_model
 from models.ranks import Ranks, join_ranks, leave_ranks, open_store, reach_store
+from models.spec import Experts, TargetSpec
 from models.tensor_parallel import AnyTarget, LeadingTarget, follow, open_target
 from tests.conftest import tiny_model
 from tests.reference.families import FAMILIES, family_spec
@@ -20,17 +22,38 @@ from tests.reference.running import prompt_of, tiny_proposers
 DTYPE = torch.float32
 
 
-def share(folder: Path, family: str, ranks: Ranks) -> AnyTarget:
+def cases(size: int) -> dict[str, TargetSpec]:
+    """What is decoded on so many ranks, by name: on two every family, on four a dense one, the
+    experts of both routers, and a tied one, with as many heads and experts as that takes."""
+    found = {family: family_spec(family) for family in FAMILIES}
+    found["tied"] = changed("Fast_dLLM_Qwen", tied_embeddings=True)
+    if size == 2:
+        return found
+    heads = {"num_heads": 8, "num_kv_heads": 4}
+    eight = Experts(count=8, per_token=3, intermediate_size=12)
+    return {
+        "sdar": changed("sdar", **heads),
+        "sdar_moe": changed("sdar_moe", experts=eight, **heads),
+        "llada2_moe": changed("llada2_moe", **heads),
+        "tied": changed("Fast_dLLM_Qwen", tied_embeddings=True, **heads),
+    }
+
+
+def changed(family: str, **values: object) -> TargetSpec:
+    return TargetSpec.model_validate(family_spec(family).model_dump() | values)
+
+
+def share(folder: Path, ranks: Ranks) -> AnyTarget:
     """One rank's slices, read from the family's own format."""
-    config = TargetConfig(path=str(folder / family), dtype="float32", tp=ranks.size)
+    config = TargetConfig(path=str(folder), dtype="float32", tp=ranks.size)
     return open_target(load_model(config, ranks), ranks)
 
 
-def follower(port: int, folder: Path) -> None:
+def follower(port: int, rank: int, size: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    ranks = join_ranks(reach_store(port), rank=1, size=2, device="cpu")
-    for family in FAMILIES:
-        follow(share(folder, family, ranks), ranks)
+    ranks = join_ranks(reach_store(port), rank, size, device="cpu")
+    for name in cases(size):
+        follow(share(folder / name, ranks), ranks)
     leave_ranks()
 
 
@@ -49,21 +72,26 @@ def outputs(target: Forwarder) -> list[Result]:
     return sorted(results, key=lambda result: result.request.id)
 
 
-def test_two_ranks_equal_one_on_every_family(tmp_path: Path) -> None:
-    for family in FAMILIES:
-        save_checkpoint(tiny_model(family_spec(family), DTYPE), tmp_path / family, "float32")
+@pytest.mark.parametrize("size", [2, 4])
+def test_several_ranks_decode_as_one_does(size: int, tmp_path: Path) -> None:
+    for name, spec in cases(size).items():
+        save_checkpoint(tiny_model(spec, DTYPE), tmp_path / name, "float32")
     store = open_store()
     context = multiprocessing.get_context("spawn")
-    child = context.Process(target=follower, args=(store.port, tmp_path), daemon=True)
-    child.start()
-    ranks = join_ranks(store, rank=0, size=2, device="cpu")
-    for family in FAMILIES:
-        leading = LeadingTarget(share(tmp_path, family, ranks), ranks)
-        whole = open_target(tiny_model(family_spec(family), DTYPE))
-        two, one = outputs(leading), outputs(whole)
+    children = [
+        context.Process(target=follower, args=(store.port, rank, size, tmp_path), daemon=True)
+        for rank in range(1, size)
+    ]
+    for child in children:
+        child.start()
+    ranks = join_ranks(store, rank=0, size=size, device="cpu")
+    for name, spec in cases(size).items():
+        leading = LeadingTarget(share(tmp_path / name, ranks), ranks)
+        several, one = outputs(leading), outputs(open_target(tiny_model(spec, DTYPE)))
         leading.stop()
-        assert [r.token_ids for r in two] == [r.token_ids for r in one], family
-        assert [r.rounds for r in two] == [r.rounds for r in one], family
-    child.join(20)
-    assert child.exitcode == 0
+        assert [r.token_ids for r in several] == [r.token_ids for r in one], name
+        assert [r.rounds for r in several] == [r.rounds for r in one], name
+    for child in children:
+        child.join(20)
+        assert child.exitcode == 0
     leave_ranks()
