@@ -43,8 +43,8 @@ class RecordingTarget:
         self.placement = target.placement
         self.calls: list[Call] = []
 
-    def open_slot(self, slot: int, length: int = 0) -> None:
-        self._call(lambda: self.target.open_slot(slot, length))
+    def open_slot(self, slot: int, length: int = 0, refresh: int = 0) -> None:
+        self._call(lambda: self.target.open_slot(slot, length, refresh))
 
     def close_slot(self, slot: int) -> None:
         self._call(lambda: self.target.close_slot(slot))

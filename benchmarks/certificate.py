@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from decoders.options import DRAFT_FREE, LOSSLESS
+from decoders.options import DecodeOptions
 from decoders.rules import cap_log_odds
 
 if TYPE_CHECKING:  # who only compares outputs needs no torch
@@ -27,12 +27,12 @@ class Certificate:
 
 
 def certify(
-    method: str,
+    options: DecodeOptions,
     rows: Sequence[Row],
     draft_free: Sequence[Row],
     trace_of: Callable[[int], Trace],
 ) -> Certificate:
-    """Compare traced rows of ``method`` with those of its draft-free run, index by index.
+    """Compare traced rows of ``options`` with those of their draft-free run, index by index.
 
     ``trace_of(i)`` records row i's draft-free run; it is asked only where outputs differ.
     """
@@ -42,7 +42,7 @@ def certify(
         if (row["token_ids"], row["stop_reason"]) != (base["token_ids"], base["stop_reason"])
     ]
     equal = len(rows) - len(differing)
-    if method not in (*LOSSLESS, *DRAFT_FREE):
+    if not options.promises_equality:
         return Certificate("approximate", equal)
     if not differing:
         return Certificate("exact", equal)

@@ -140,7 +140,7 @@ def _certify(
         return next(runner.record([rows[index]], draft_free))
 
     own, base = measured[options.method].rows, measured[draft_free.method].rows
-    return certify(options.method, own, base, trace_of)
+    return certify(options, own, base, trace_of)
 
 
 def summarize(own: Measured, base: Measured, certificate: Certificate) -> dict[str, Any]:

@@ -38,6 +38,7 @@ class ShortOptions(TypedDict, total=False):
     seed: int
     max_new_tokens: int
     ignore_stop: bool
+    cache_refresh: int
     batch_size: int
 
 

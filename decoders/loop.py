@@ -34,7 +34,7 @@ class Forwarder(Protocol):
 
     @property
     def placement(self) -> tuple[str, ...]: ...
-    def open_slot(self, slot: int, length: int = 0) -> None: ...
+    def open_slot(self, slot: int, length: int = 0, refresh: int = 0) -> None: ...
     def close_slot(self, slot: int) -> None: ...
     def prefill(self, slot: int, tokens: "tuple[int, ...]") -> None: ...
     def forward(self, batch: CopyBatch) -> Tensor: ...
@@ -74,7 +74,8 @@ class Decoder:
         if request.id in self.active:
             raise ValueError(f"id {request.id!r} is already being decoded")
         sequence = Sequence(request, next(self._slots), self.target.spec)
-        self.target.open_slot(sequence.slot, sequence.whole_length)
+        refresh = request.options.cache_refresh
+        self.target.open_slot(sequence.slot, sequence.whole_length, refresh)
         self.active[request.id] = sequence
         return sequence
 
@@ -277,6 +278,11 @@ def check_request(request: Request, spec: TargetSpec) -> None:
         raise ValueError(
             f"prompt of {request.id} and max_new_tokens make {length} positions; this target "
             f"has {spec.max_positions}"
+        )
+    if request.options.cache_refresh and spec.topology != "bidirectional":
+        raise ValueError(
+            f"decode.cache_refresh {request.options.cache_refresh}: the prefix cache of this "
+            "block-causal target is exact and needs no refresh; valid: 0"
         )
 
 

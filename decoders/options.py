@@ -64,6 +64,7 @@ _COMMON = {
     "seed",
     "max_new_tokens",
     "ignore_stop",
+    "cache_refresh",
     "batch_size",
 }
 _DRAFTING = _COMMON | {"cap", "budget"}
@@ -118,6 +119,10 @@ class DecodeOptions(BaseModel, frozen=True):
     """Most tokens of an answer; a row's own limit wins."""
     ignore_stop: bool = False
     """Go on behind stop ids, up to the limit."""
+    cache_refresh: int = Field(default=0, ge=0)
+    """Bidirectional targets (LLaDA, Dream) keep keys and values of prompt and finished blocks from
+    the last forward that saw them, and compute them anew every so many blocks; whatever is decoded
+    so is approximate. 0 keeps nothing: exact."""
     batch_size: int = Field(default=1, ge=1)
     """Requests that share a forward."""
 
@@ -128,6 +133,11 @@ class DecodeOptions(BaseModel, frozen=True):
             valid = ", ".join(sorted(OPTIONS_OF[self.method]))
             raise ValueError(
                 f"decode.{unknown[0]} is not an option of method {self.method}; valid: {valid}"
+            )
+        if self.cache_refresh and self.drafts and self.budget == "auto":
+            raise ValueError(
+                "decode.budget auto: it knows what forwards cost without decode.cache_refresh "
+                f"({self.cache_refresh}) only; give a number of drafts"
             )
         return self
 
@@ -142,6 +152,12 @@ class DecodeOptions(BaseModel, frozen=True):
         """Whether the method proposes drafts."""
         return self.method in LOSSLESS and self.budget != 0
 
+    @property
+    def promises_equality(self) -> bool:
+        """Whether what comes out is promised to be, token by token, what the target itself writes
+        by the same rule: the one place that decides between ``exact`` and ``approximate``."""
+        return self.method in (*LOSSLESS, *DRAFT_FREE) and not self.cache_refresh
+
     def rule(self) -> dict[str, object]:
         """What decides a trajectory, apart from the noise: two runs that agree on it (and on
         target, prompt, seed and dtype) commit the same tokens in the same order."""
@@ -154,6 +170,8 @@ class DecodeOptions(BaseModel, frozen=True):
         }
         if self.temperature > 0:
             rule |= {"top_k": self.top_k, "top_p": self.top_p, "coupled": self.coupled}
+        if self.cache_refresh:
+            rule["cache_refresh"] = self.cache_refresh
         rule |= {"tau": self.tau} if self.method == "threshold" else {"cap": self.cap}
         return rule
 

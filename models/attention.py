@@ -3,8 +3,8 @@
 The copies of one forward share their prefix: all their queries meet it once, nothing is copied per
 draft. No part needs a mask, so grouped queries fold into the query dimension.
 
-Shapes: N independent problems, Q queries and S keys of each, H heads, K key/value heads, E head
-dimension.
+Shapes: N independent problems, C copies, Q queries and S keys of each, P prefix, H heads, K
+key/value heads, E head dimension.
 """
 
 import math
@@ -54,6 +54,37 @@ def merge_parts(parts: list[Part]) -> Tensor:
     weights = torch.softmax(lses, dim=0).unsqueeze(-1)
     merged = torch.stack([out for out, _ in parts]).mul(weights).sum(dim=0)
     return merged.to(parts[0][0].dtype)
+
+
+def attend_shared(q_CQHE: Tensor, k_KPE: Tensor, v_KPE: Tensor) -> Part:
+    """All copies' queries against one prefix that they share and that is not copied: every copy's
+    part ``[C, K, G*Q, E]``, ``[C, K, G*Q]``, to be merged with its own."""
+    copies, num_queries = q_CQHE.shape[:2]
+    num_kv = k_KPE.shape[0]
+    queries = fold_groups(q_CQHE.flatten(0, 1).unsqueeze(0), num_kv)
+    out, lse = attend_part(queries, k_KPE.unsqueeze(0), v_KPE.unsqueeze(0))
+    # [1, K, G*C*Q] -> [C, K, G*Q]
+    shape = (num_kv, -1, copies, num_queries)
+    out = out.reshape(*shape, out.shape[-1]).permute(2, 0, 1, 3, 4).flatten(2, 3)
+    return out, lse.reshape(shape).permute(2, 0, 1, 3).flatten(2, 3)
+
+
+def attend_behind(
+    q_CQHE: Tensor, before_KPE: Tensor, values_KPE: Tensor, k_CKQE: Tensor, v_CKQE: Tensor
+) -> Tensor:
+    """Every position of a copy sees all of the copy, and the prefix ``before`` all copies."""
+    copies, num_queries = q_CQHE.shape[:2]
+    folded = fold_groups(q_CQHE, k_CKQE.shape[1])
+    if before_KPE.shape[1] and copies > 1:
+        shared = attend_shared(q_CQHE, before_KPE, values_KPE)
+        return unfold_groups(
+            merge_parts([shared, attend_part(folded, k_CKQE, v_CKQE)]), num_queries
+        )
+    if before_KPE.shape[1]:
+        k_CKQE = torch.cat((before_KPE.unsqueeze(0), k_CKQE), dim=2)
+        v_CKQE = torch.cat((values_KPE.unsqueeze(0), v_CKQE), dim=2)
+    out = F.scaled_dot_product_attention(folded, k_CKQE, v_CKQE)
+    return unfold_groups(out, num_queries)
 
 
 def attend_masked(q_QHE: Tensor, k_KSE: Tensor, v_KSE: Tensor, mask_QS: Tensor | None) -> Tensor:

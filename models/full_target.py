@@ -1,8 +1,10 @@
 """A target whose every position sees every other one: nothing is cached, each forward runs over the
 whole text with the masks that are still to be filled.
 
-Exact, and dear: a forward over C copies of a text of T positions costs C x T positions. It answers
-the calls of :class:`models.target.Target`, so that the loop and the drafters need not know.
+Exact, and dear: a forward over C copies of a text of T positions costs C x T positions. A slot that
+is opened with ``refresh`` keeps the keys and values of its finished text instead, and its forwards
+run over the active block and the masks behind it: approximate. Both answer the calls of
+:class:`models.target.Target`, so that the loop and the drafters need not know.
 
 Shapes: C copies, T positions of the whole text, L block, R requested logit rows, V vocabulary.
 """
@@ -15,8 +17,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.attention import fold_groups, unfold_groups
+from models.kept_prefix import KeptPrefix
 from models.target import NO_PARENT, CopyBatch, slot_runs, where_it_runs
-from models.transformer import Transformer
+from models.transformer import Attend, Transformer
 
 MOST_TOKENS = 16384
 """Positions of one pass over the network: more copies are run in several."""
@@ -24,10 +27,26 @@ MOST_TOKENS = 16384
 
 @dataclass
 class Text:
-    """What a slot holds: its known tokens, and how long the whole text is, masks included."""
+    """What a slot holds: its known tokens, and how long the whole text is, masks included; keys and
+    values of the known ones where the slot is to keep them."""
 
     length: int
     known: list[int] = field(default_factory=list)
+    kept: KeptPrefix | None = None
+
+    def finish(self, block: Sequence[int]) -> None:
+        """Take in a full block."""
+        self.known += block
+        if self.kept is not None:
+            self.kept.finish_block()
+
+    def attend(self, first: int, start: int) -> Attend:
+        """Attention of copies that are computed from position ``first`` on. Where the first copy's
+        block, at ``start``, stands right behind all that is known, the known is kept."""
+        if self.kept is None:
+            return attend_all
+        new = start == len(self.known) > self.kept.length
+        return self.kept.attend(first, start - first if new else 0)
 
 
 class FullTarget:
@@ -52,11 +71,12 @@ class FullTarget:
         """Slots that hold something."""
         return tuple(self.texts)
 
-    def open_slot(self, slot: int, length: int = 0) -> None:
+    def open_slot(self, slot: int, length: int = 0, refresh: int = 0) -> None:
         """Give ``slot`` a text of ``length`` positions, all unknown; a shorter one than what it
-        comes to hold grows."""
+        comes to hold grows. With ``refresh``, keys and values of its known tokens are kept from the
+        last forward that saw them, and computed anew every ``refresh`` blocks."""
         assert slot not in self.texts, f"slot {slot} is in use"
-        self.texts[slot] = Text(length)
+        self.texts[slot] = Text(length, kept=KeptPrefix(refresh) if refresh else None)
 
     def close_slot(self, slot: int) -> None:
         """Forget the text of ``slot``."""
@@ -88,26 +108,29 @@ class FullTarget:
                 rows.append(before + copies[copy] + [self.spec.mask_token_id] * masks)
                 starts.append(len(before))
                 wanted.append(copy)
+            for copy in range(first, last):
+                if batch.stores[copy]:
+                    text.finish(copies[copy])
             if wanted:
-                hidden[wanted] = self._blocks(rows, starts)
-        for copy, (slot, stored) in enumerate(zip(batch.slots, batch.stores, strict=True)):
-            if stored:
-                self.texts[slot].known += copies[copy]
+                hidden[wanted] = self._blocks(text, rows, starts)
         return self.model.logits(hidden.flatten(0, 1)[batch.rows.to(self.device)])
 
-    def _blocks(self, texts: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
+    def _blocks(self, text: Text, rows: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
         """Hidden states ``[C, L, D]`` that predict the blocks at ``starts`` of equally long
-        ``texts``."""
+        ``rows``, each the whole text with its masks."""
         shift = 1 if self.spec.prediction == "shifted" else 0
+        # The token before a block predicts the block's first one, so it is never read off the kept.
+        first = max(0, text.kept.length - shift) if text.kept else 0
         within = torch.arange(self.spec.block_size, device=self.device) - shift
-        places = (torch.tensor(starts, device=self.device)[:, None] + within).clamp(min=0)
-        tokens = torch.tensor(texts, device=self.device)
-        positions = torch.arange(tokens.shape[1], device=self.device).expand(tokens.shape)
+        places = (torch.tensor(starts, device=self.device)[:, None] + within).clamp(min=0) - first
+        tokens = torch.tensor(rows, device=self.device)[:, first:]
+        positions = torch.arange(first, first + tokens.shape[1], device=self.device)
         most = max(1, MOST_TOKENS // tokens.shape[1])
         found = []
-        for first in range(0, len(texts), most):
-            part = slice(first, first + most)
-            hidden = self.model.hidden(tokens[part], positions[part], attend_all)
+        for copy in range(0, len(rows), most):
+            part = slice(copy, copy + most)
+            attend = text.attend(first, starts[0] if copy == 0 else 0)
+            hidden = self.model.hidden(tokens[part], positions.expand_as(tokens[part]), attend)
             found.append(hidden.take_along_dim(places[part].unsqueeze(-1), dim=1))
         return torch.cat(found)
 

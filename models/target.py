@@ -69,8 +69,10 @@ class Target:
         """Slots that hold something."""
         return tuple(self.caches)
 
-    def open_slot(self, slot: int, length: int = 0) -> None:
-        """Give ``slot`` an empty prefix; ``length`` positions are announced, none is needed."""
+    def open_slot(self, slot: int, length: int = 0, refresh: int = 0) -> None:
+        """Give ``slot`` an empty prefix; ``length`` positions are announced, none is needed. The
+        prefix cache is exact here: there is nothing to ``refresh``."""
+        assert not refresh, "check_request refuses it"
         assert slot not in self.caches, f"slot {slot} is in use"
         self.caches[slot] = PrefixCache(self.spec, self.num_kv_heads, self.model.dtype, self.device)
 

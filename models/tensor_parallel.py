@@ -158,10 +158,10 @@ class LeadingTarget:
     def device(self) -> torch.device:
         return self.local.device
 
-    def open_slot(self, slot: int, length: int = 0) -> None:
+    def open_slot(self, slot: int, length: int = 0, refresh: int = 0) -> None:
         """Give ``slot`` an empty prefix on every rank."""
-        self._announce(Operation.OPEN, slot, length)
-        self.local.open_slot(slot, length)
+        self._announce(Operation.OPEN, slot, length, torch.tensor([refresh]))
+        self.local.open_slot(slot, length, refresh)
 
     def close_slot(self, slot: int) -> None:
         """Free the prefix of ``slot`` on every rank."""
@@ -197,7 +197,7 @@ def follow(target: AnyTarget, ranks: Ranks) -> None:
         return ranks.announce(torch.empty(size, dtype=torch.int64))
 
     run: dict[Operation, Callable[[int, int], object]] = {
-        Operation.OPEN: target.open_slot,
+        Operation.OPEN: lambda slot, length: target.open_slot(slot, length, int(payload(1))),
         Operation.CLOSE: lambda slot, _: target.close_slot(slot),
         Operation.PREFILL: lambda slot, size: target.prefill(slot, payload(size).tolist()),
         Operation.FORWARD: lambda copies, rows: target.forward(

@@ -87,7 +87,7 @@ def model_card(service: Service) -> dict[str, Any]:
             "block_size": service.spec.block_size,
             "max_positions": service.spec.max_positions,
             "run_id": config.run_id,
-            "certificate": config.certificate,
+            "certificate": config.stated_certificate,
         },
     }
 

@@ -22,6 +22,11 @@ class ServeConfig(RunConfig):
         return self.name or Path(self.target.path).name
 
     @property
+    def stated_certificate(self) -> str | None:
+        """What the file says of its origin, unless its own options make answers approximate."""
+        return self.certificate if self.decode.promises_equality else "approximate"
+
+    @property
     def max_answers(self) -> int:
         """Answers in the batch and waiting, together."""
         return self.max_batch + self.max_waiting

@@ -64,7 +64,7 @@ def _certify(
     """Outputs compared with draft-free ones; a draft-free run is its own measure."""
     base = pairs.base.rows if options.drafts else pairs.own.rows
     return certify(
-        options.method,
+        options,
         pairs.own.rows,
         base,
         lambda index: group.record([prompts[index]], draft_free)[0],

@@ -37,7 +37,7 @@ def measure_equality(
             def trace_of(index: int, rule: DecodeOptions = rule) -> Trace:
                 return next(runner.record([rows[index]], rule))
 
-            certificate = certify(options.method, own, base, trace_of)
+            certificate = certify(options, own, base, trace_of)
             shares = [
                 shared(a["token_ids"], b["token_ids"]) for a, b in zip(own, base, strict=True)
             ]

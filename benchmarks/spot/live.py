@@ -60,4 +60,4 @@ def certify_rows(
     def trace_of(index: int) -> Trace:
         return next(runner.record([rows[index]], options.draft_free()))
 
-    return certify(options.method, own.rows, base.rows, trace_of)
+    return certify(options, own.rows, base.rows, trace_of)

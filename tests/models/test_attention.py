@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from models.attention import (
+    attend_behind,
     attend_masked,
     attend_part,
     attend_part_reference,
@@ -51,6 +52,25 @@ def test_merged_parts_equal_the_element_wise_reference(
     torch.testing.assert_close(
         by_parts(q, parts), torch.tensor(expected, dtype=dtype), rtol=0, atol=CLOSE[dtype]
     )
+
+
+@pytest.mark.parametrize(("copies", "before"), [(1, 0), (1, 5), (3, 0), (3, 5)])
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+def test_copies_behind_a_shared_prefix_equal_the_element_wise_reference(
+    heads: tuple[int, int], copies: int, before: int
+) -> None:
+    q, k, v = (
+        torch.stack([rows(4, heads[side > 0], 10 * side + copy) for copy in range(copies)])
+        for side in range(3)
+    )
+    keys, values = rows(before, heads[1], 30), rows(before, heads[1], 40)
+    prefix = keys.transpose(0, 1), values.transpose(0, 1)
+    found = attend_behind(q, *prefix, k.transpose(1, 2), v.transpose(1, 2))
+    for copy in range(copies):
+        seen = torch.cat((keys, k[copy])), torch.cat((values, v[copy]))
+        expected = attention(q[copy].tolist(), *(x.tolist() for x in seen), lambda i, j: True)
+        expected = torch.tensor(expected, dtype=torch.float64)
+        torch.testing.assert_close(found[copy], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("heads", HEADS, ids=str)

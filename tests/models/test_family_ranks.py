@@ -58,14 +58,21 @@ def follower(port: int, rank: int, size: int, folder: Path) -> None:
 
 
 def outputs(target: Forwarder) -> list[Result]:
-    """Standard, threshold and drafted texts side by side, some behind a stored block."""
+    """Standard, threshold and drafted texts side by side, some behind a stored block, and behind
+    kept keys where nothing else is cached."""
+    refresh = 2 if target.spec.topology == "bidirectional" else 0
     requests = [
-        Request(str(length), prompt_of(length), draft(method, 4, temperature, 1.0, "top1"), length)
-        for length, method, temperature in (
-            (0, "standard", 0.0),
-            (3, "order", 1.0),
-            (5, "threshold", 0.0),
-            (9, "chain", 0.0),
+        Request(
+            str(length),
+            prompt_of(length),
+            draft(method, 4, temperature, 1.0, "top1", cache_refresh=kept),
+            length,
+        )
+        for length, method, temperature, kept in (
+            (0, "standard", 0.0, 0),
+            (3, "order", 1.0, 0),
+            (5, "threshold", 0.0, refresh),
+            (9, "chain", 0.0, refresh),
         )
     ]
     results = decode(Decoder(target, tiny_proposers()), requests, batch_size=2)

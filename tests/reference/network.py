@@ -13,6 +13,10 @@ from models.spec import Experts, TargetSpec
 from models.transformer import Transformer
 
 
+Kept = dict[int, tuple[Tensor, Tensor]]
+"""Keys and values ``[P, K, E]`` of leading positions, by layer."""
+
+
 def block_mask(length: int, block: int) -> Tensor:
     """``[length, length]``: a row sees every column of its own block and of earlier ones."""
     rows = [[column // block <= row // block for column in range(length)] for row in range(length)]
@@ -56,9 +60,15 @@ def reference_logits(
     block: int | None = None,
     mask_TT: Tensor | None = None,
     positions: Sequence[int] | None = None,
+    kept: Kept | None = None,
+    seen: Kept | None = None,
 ) -> Tensor:
     """Logits ``[T, V]`` that predict each position; block-causal, or everything seen by a
-    bidirectional target, unless another mask is given."""
+    bidirectional target, unless another mask is given.
+
+    ``kept`` stands in for the keys and values of the first positions; ``seen`` takes in, by layer,
+    those that were attended to.
+    """
     spec, weights = model.spec, dict(model.named_parameters())
     if mask_TT is None and spec.topology == "bidirectional":
         mask_TT = torch.ones(len(tokens), len(tokens), dtype=torch.bool)
@@ -72,7 +82,12 @@ def reference_logits(
             for name, weight in weights.items()
             if name.startswith(f"layers.{layer}.")
         }
-        x = x + _attention_layer(x, own, spec, mask_TT, positions)
+        before = kept.get(layer) if kept else None
+        heads = _heads(x, own, spec, positions, before)
+        if seen is not None:
+            seen[layer] = heads["k"], heads["v"]
+        out = attention(heads["q"], heads["k"], heads["v"], mask_TT)
+        x = x + out.reshape(len(out), -1) @ own["self_attn.o_proj.weight"].T
         y = normed(x, own["post_attention_layernorm.weight"], spec.rms_norm_eps)
         if "mlp.router.weight" not in own:
             x = x + feed_forward(y, *(own[f"mlp.{n}_proj.weight"] for n in ("gate", "up", "down")))
@@ -124,13 +139,14 @@ def _experts(y_D: Tensor, own: Mapping[str, Tensor], spec: TargetSpec) -> Tensor
     return out
 
 
-def _attention_layer(
+def _heads(
     x: Tensor,
     own: Mapping[str, Tensor],
     spec: TargetSpec,
-    mask_TT: Tensor,
     positions: Sequence[int],
-) -> Tensor:
+    before: tuple[Tensor, Tensor] | None,
+) -> dict[str, Tensor]:
+    """Queries, keys and values of one layer; keys and values begin with those of ``before``."""
     y = normed(x, own["input_layernorm.weight"], spec.rms_norm_eps)
     heads = {}
     for name in "qkv":
@@ -144,5 +160,6 @@ def _attention_layer(
         size = spec.rotary_dim or spec.head_dim
         turned = rotated(x[..., :size], positions, spec.rope_theta)
         heads[name] = torch.cat((turned, x[..., size:]), dim=-1)
-    out = attention(heads["q"], heads["k"], heads["v"], mask_TT)
-    return out.reshape(len(out), -1) @ own["self_attn.o_proj.weight"].T
+    for name, first in zip("kv", before or (), strict=False):
+        heads[name] = torch.cat((first, heads[name][len(first) :]))
+    return heads
