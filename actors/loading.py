@@ -31,7 +31,7 @@ def open_engine(
 def load_target(config: TargetConfig, ranks: Ranks | None = None) -> AnyTarget:
     """A target on its device, or the share of one of its ``ranks``."""
     check_device(config.device)
-    return open_target(load_model(config, ranks), ranks)
+    return open_target(load_model(config, ranks), ranks, config.forwards)
 
 
 def check_target(config: TargetConfig) -> None:

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Dtype = Literal["float32", "bfloat16", "float64"]
+Forwards = Literal["auto", "plain", "buckets", "graphs"]
 
 
 class TargetConfig(BaseModel, frozen=True):
@@ -22,3 +23,6 @@ class TargetConfig(BaseModel, frozen=True):
     """Block size L, in tokens, of a checkpoint that does not state its own."""
     force_block_size: bool = False
     """Decode with ``block_size`` even if the checkpoint was made for another one."""
+    forwards: Forwards = "auto"
+    """How forwards run: plain (shapes as they come), buckets (padded to few shapes), graphs (CUDA
+    graphs of these, captured once and replayed); auto is graphs on CUDA and plain elsewhere."""
