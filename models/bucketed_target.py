@@ -61,8 +61,10 @@ class BucketedTarget:
         """Slots that hold something."""
         return tuple(self.pool.runs)
 
-    def open_slot(self, slot: int, length: int = 0) -> None:
-        """Give ``slot`` an empty prefix; room is made for the ``length`` positions announced."""
+    def open_slot(self, slot: int, length: int = 0, refresh: int = 0) -> None:
+        """Give ``slot`` an empty prefix; room is made for the ``length`` positions announced. The
+        prefix is exact: there is nothing to ``refresh``."""
+        assert not refresh, "check_request refuses it"
         self.pool.open(slot, length + 2 * self.spec.block_size)
 
     def close_slot(self, slot: int) -> None:
