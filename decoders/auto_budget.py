@@ -227,12 +227,15 @@ class AutoBudget:
         return (self._plain if self._plain.rounds else self._drafted).ratio
 
     def balance(self, options: DecodeOptions) -> Balance:
-        return self._balances.setdefault(kind_of(options), Balance())
+        return self._balance_of(kind_of(options))
 
-    def admitted(self, options: Iterable[DecodeOptions]) -> dict[Hashable, bool]:
-        """For each kind among a round's ``auto`` requests: whether to spend its drafter."""
-        kinds = {kind_of(each): self.balance(each) for each in options}
-        return {kind: balance.admits() for kind, balance in kinds.items()}
+    def _balance_of(self, kind: Hashable) -> Balance:
+        return self._balances.setdefault(kind, Balance())
+
+    def admitted(self, kinds: Iterable[Hashable]) -> dict[Hashable, bool]:
+        """For each of the :func:`kinds <kind_of>` of a round's ``auto`` requests: whether to spend
+        its drafter."""
+        return {kind: self._balance_of(kind).admits() for kind in dict.fromkeys(kinds)}
 
     def limited(self, view: View, requests: int, prefix: float) -> View:
         """The view with a budget and a mass floor that a proposer can work with: what no forward

@@ -46,7 +46,13 @@ class Judged:
         )
 
     def alone(self, copy: int) -> "Judged":
-        """The rows of copy ``copy`` apart from the forward's, whose logits can then be freed."""
+        """The rows of copy ``copy`` apart from the forward's, whose logits can then be freed.
+
+        A forward of that copy alone is kept as it is: a round without drafts pays for no copy.
+        """
+        whole = self.logits_RV.untyped_storage().nbytes() == self.logits_RV.nbytes
+        if whole and len(self.bounds) == 2:
+            return self
         rows = slice(self.bounds[copy], self.bounds[copy + 1])
         logits = self.logits_RV[rows].clone()
         same = self.scores_RV is self.logits_RV

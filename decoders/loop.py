@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from decoders.auto_budget import AutoBudget, kind_of
+from decoders.auto_budget import AutoBudget
 from decoders.cost_curve import measure_cost_curve
 from decoders.judge import judge
 from decoders.proposers.base import Draft, Origin, Proposer, View
@@ -142,9 +142,9 @@ class Decoder:
             for sequence in sequences
         ]
         asking = [s for s, drafts in zip(sequences, able, strict=True) if drafts and is_auto(s)]
-        admitted = self.auto.admitted(sequence.request.options for sequence in asking)
+        admitted = self.auto.admitted(sequence.kind for sequence in asking)
         return [
-            drafts and (not is_auto(s) or admitted[kind_of(s.request.options)])
+            drafts and (not is_auto(s) or admitted[s.kind])
             for s, drafts in zip(sequences, able, strict=True)
         ]
 
@@ -169,7 +169,7 @@ class Decoder:
             for index, view, found in zip(asking, shown, proposed, strict=True):
                 views[index], drafts[index] = view, found
             asked = {
-                kind_of(sequences[index].request.options): sequences[index].request.options
+                sequences[index].kind: sequences[index].request.options
                 for index in asking
                 if is_auto(sequences[index])
             }

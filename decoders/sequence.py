@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from decoders.auto_budget import kind_of
 from decoders.noise import gumbel_table, row_seed
 from decoders.request import Kind, Request, Result, Round
 from decoders.stale import Stale
@@ -47,6 +48,7 @@ class Sequence:
         self.request = request
         self.slot = slot
         self.spec = spec
+        self.kind = kind_of(request.options)
         self.started = time.perf_counter()
         self.prompt_end = len(request.prompt_ids)
         self.limit = self.prompt_end + request.options.max_new_tokens
