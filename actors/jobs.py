@@ -10,7 +10,7 @@ from typing import Any
 from actors.runner import Runner, open_runner
 from decoders.options import DecodeOptions
 from decoders.proposers.registry import find_drafter
-from decoders.trace import Trace
+from decoders.trace import Trace, check_recordable
 from decoders.trace_store import TraceManifest, TraceStore
 from drafters.config import DrafterConfig
 from models.checkpoint import digest, find_checkpoint
@@ -100,6 +100,7 @@ def record_traces(
     """
     if options.method not in ("standard", "threshold"):
         raise ValueError(f"decode.method {options.method!r} drafts; valid: standard, threshold")
+    check_recordable(options)
     file = read_prompts(prompts)
     with open_runner(target, DrafterConfig(), {options.method}) as runner:
         file.check(options, runner.spec, runner.codec)

@@ -148,7 +148,9 @@ def summarize(own: Measured, base: Measured, certificate: Certificate) -> dict[s
     seconds, baseline = np.array(own.seconds), np.array(base.seconds)
     tokens = sum(len(row["token_ids"]) for row in own.rows)
     verified = [r["accepted"] for row in own.rows for r in row["rounds"] if r["kind"] == "verify"]
-    commits = sum(len(s) for row in own.rows for r in row["rounds"] for s in r["steps"])
+    commits = sum(
+        len({p for r in row["rounds"] for s in r["steps"] for p, _ in s}) for row in own.rows
+    )
     return {
         "n": len(own.rows),
         "nfe": own.nfe,

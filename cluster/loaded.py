@@ -30,6 +30,8 @@ class ShortOptions(TypedDict, total=False):
     prune: float
     cap: float
     tau: float
+    edit_tau: float
+    edit_passes: int
     confidence: str
     temperature: float
     coupled: bool

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoders.rules import Floats, Ints, Step, commit_step
+from decoders.rules import Floats, Ints, Step, commit_step, editing_step
 from decoders.sampling import (
     filtered_scores,
     log_odds,
@@ -16,7 +16,7 @@ from decoders.sampling import (
 )
 from decoders.sequence import Sequence
 from decoders.stale import Stale, summarize
-from decoders.state import State, masked_positions
+from decoders.state import State
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Judged:
 
     sequence: Sequence
     bounds: tuple[int, ...]
+    states: tuple[State, ...]
     positions: Ints
     tokens: Ints
     rank_log_odds: Floats
@@ -38,12 +39,12 @@ class Judged:
     def step(self, copy: int) -> Step:
         """The step that the target takes from copy ``copy`` (0 is the root)."""
         rows = slice(self.bounds[copy], self.bounds[copy + 1])
-        return commit_step(
-            self.positions[rows],
-            self.tokens[rows],
-            self.rank_log_odds[rows],
-            self.sequence.request.options,
-        )
+        options, positions = self.sequence.request.options, self.positions[rows]
+        found = positions, self.tokens[rows], self.rank_log_odds[rows]
+        if options.edits:
+            current = np.array(self.states[copy])[positions]
+            return editing_step(*found, current, self.sequence.spec.mask_token_id, options)
+        return commit_step(*found, options)
 
     def alone(self, copy: int) -> "Judged":
         """The rows of copy ``copy`` apart from the forward's, whose logits can then be freed.
@@ -59,6 +60,7 @@ class Judged:
         return Judged(
             sequence=self.sequence,
             bounds=(0, rows.stop - rows.start),
+            states=(self.states[copy],),
             positions=self.positions[rows],
             tokens=self.tokens[rows],
             rank_log_odds=self.rank_log_odds[rows],
@@ -87,17 +89,17 @@ def _noise(
 
 
 def judge(sequence: Sequence, states: Seq[State], logits_RV: Tensor) -> Judged:
-    """Draw the token and its confidence at every masked position of ``states``."""
+    """Draw the token and its confidence at every position of ``states`` that is asked for."""
     options, spec = sequence.request.options, sequence.spec
-    masked = [np.array(masked_positions(s, spec.mask_token_id), dtype=np.int64) for s in states]
-    positions = np.concatenate(masked)
+    asked = [np.array(sequence.asked(state), dtype=np.int64) for state in states]
+    positions = np.concatenate(asked)
     logits_RV = suppress_mask_token(logits_RV, spec.mask_token_id)
-    if sequence.block_start == 0 and len(masked[0]) == spec.block_size:
+    if sequence.block_start == 0 and set(states[0]) == {spec.mask_token_id}:
         # An empty prompt: nothing but masks is seen, so all rows are equal, and rounding, which
         # differs between devices, must not choose among them.
         logits_RV[1:] = logits_RV[0]
     warm = options.temperature > 0
-    noise = _noise(sequence, states, masked, logits_RV.device) if warm else None
+    noise = _noise(sequence, states, asked, logits_RV.device) if warm else None
     sampling = (options.temperature, options.top_k, options.top_p)
     drawn = perturbed_scores(logits_RV, noise, *sampling)
     tokens = drawn.argmax(dim=1)
@@ -107,7 +109,8 @@ def judge(sequence: Sequence, states: Seq[State], logits_RV: Tensor) -> Judged:
     ranked = tokens if options.confidence == "chosen" else logits_RV.argmax(dim=1)
     return Judged(
         sequence=sequence,
-        bounds=(0, *np.cumsum([len(m) for m in masked]).tolist()),
+        bounds=(0, *np.cumsum([len(rows) for rows in asked]).tolist()),
+        states=tuple(states),
         positions=positions,
         tokens=tokens.cpu().numpy(),
         rank_log_odds=log_odds(logits_RV, ranked).cpu().numpy(),

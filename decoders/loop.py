@@ -259,6 +259,7 @@ def copy_batch(sequences: list[Sequence], parts: list[Copies]) -> tuple[CopyBatc
         stores += part.stores
         states += part.states
         asked = torch.tensor(part.states[part.root :]) == sequence.spec.mask_token_id
+        asked[:, sequence.editable_from :] = True
         offset = (first + part.root) * sequence.spec.block_size
         rows.append(asked.flatten().nonzero().squeeze(1) + offset)
     batch = CopyBatch(slots, torch.tensor(states), parents, stores, torch.cat(rows))

@@ -70,7 +70,7 @@ _COMMON = {
 _DRAFTING = _COMMON | {"cap", "budget"}
 OPTIONS_OF: dict[str, set[str]] = {
     "standard": _COMMON | {"cap"},
-    "threshold": _COMMON | {"tau"},
+    "threshold": _COMMON | {"tau", "edit_tau", "edit_passes"},
     "chain": _DRAFTING,
     "wtree": _DRAFTING | {"width"},
     "graph": _DRAFTING | {"prune"},
@@ -101,6 +101,11 @@ class DecodeOptions(BaseModel, frozen=True):
     """Confidence counts as at most this (capped order); 1 is off, 0 is left to right."""
     tau: float = Field(default=0.9, ge=0, lt=1)
     """Threshold decoding commits every position whose confidence is above tau."""
+    edit_tau: float = Field(default=1.0, ge=0, le=1)
+    """Tokens of the active block are replaced while the target prefers others with a confidence
+    above this (LLaDA2.1's editing threshold); 1 is off."""
+    edit_passes: int = Field(default=16, ge=0)
+    """Most forwards that go on replacing tokens of a block once it is full."""
     confidence: Confidence = "top1"
     """Rank positions by their most likely token, or by the chosen (drawn) one."""
     temperature: Temperature = 0.0
@@ -153,6 +158,11 @@ class DecodeOptions(BaseModel, frozen=True):
         return self.method in LOSSLESS and self.budget != 0
 
     @property
+    def edits(self) -> bool:
+        """Whether a token of the active block may still change."""
+        return self.method == "threshold" and self.edit_tau < 1
+
+    @property
     def promises_equality(self) -> bool:
         """Whether what comes out is promised to be, token by token, what the target itself writes
         by the same rule: the one place that decides between ``exact`` and ``approximate``."""
@@ -173,6 +183,8 @@ class DecodeOptions(BaseModel, frozen=True):
         if self.cache_refresh:
             rule["cache_refresh"] = self.cache_refresh
         rule |= {"tau": self.tau} if self.method == "threshold" else {"cap": self.cap}
+        if self.edits:
+            rule |= {"edit_tau": self.edit_tau, "edit_passes": self.edit_passes}
         return rule
 
     def draft_free(self) -> "DecodeOptions":

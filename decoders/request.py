@@ -51,7 +51,8 @@ class Result:
 
     @property
     def commits(self) -> int:
-        return sum(len(step) for round in self.rounds for step in round.steps)
+        """Positions that were filled; one that was edited counts once."""
+        return len({p for round in self.rounds for step in round.steps for p, _ in step})
 
     @property
     def tokens_per_forward(self) -> float:

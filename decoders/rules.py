@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from decoders.options import DecodeOptions
 
 Step = tuple[tuple[int, int], ...]
-"""The commits made from one state: (position, token) pairs, positions ascending."""
+"""The commits made from one state: (position, token) pairs, positions ascending. With editing one
+may stand at a position that is filled, and there may be none."""
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.integer]
@@ -42,6 +43,26 @@ def threshold_step(positions: Ints, tokens: Ints, log_odds: Floats, tau: float) 
     if not len(passing):
         return standard_step(positions, tokens, log_odds, cap=1.0)
     return tuple((int(positions[i]), int(tokens[i])) for i in passing)
+
+
+def editing_step(
+    positions: Ints,
+    tokens: Ints,
+    log_odds: Floats,
+    current: Ints,
+    mask_id: int,
+    options: DecodeOptions,
+) -> Step:
+    """A threshold step over the masked rows, and with it every filled row whose token is now
+    another one with a confidence strictly above ``edit_tau`` (LLaDA2.1); ``current[M]`` are the
+    tokens that the rows hold. Empty when nothing is masked and nothing is to be replaced."""
+    masked = current == mask_id
+    edited = ~masked & (tokens != current) & (log_odds > cap_log_odds(options.edit_tau))
+    fills: Step = ()
+    if masked.any():
+        fills = threshold_step(positions[masked], tokens[masked], log_odds[masked], options.tau)
+    edits = ((int(positions[i]), int(tokens[i])) for i in np.flatnonzero(edited))
+    return tuple(sorted((*fills, *edits)))
 
 
 def commit_step(positions: Ints, tokens: Ints, log_odds: Floats, options: DecodeOptions) -> Step:

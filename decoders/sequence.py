@@ -85,6 +85,21 @@ class Sequence:
         self.stale: Callable[[], Stale] | None = None
         self.opened = False
         self._gumbel: Tensor | None = None
+        self._passes = 0
+        self.settled = not self.request.options.edits
+
+    @property
+    def editable_from(self) -> int:
+        """The position in the block from which on filled tokens may be replaced: with editing, all
+        but the prompt's; else none."""
+        if not self.request.options.edits:
+            return self.spec.block_size
+        return max(0, self.prompt_end - self.block_start)
+
+    def asked(self, state: State) -> tuple[int, ...]:
+        """The positions of ``state`` that the target is asked about."""
+        mask_id, first = self.spec.mask_token_id, self.editable_from
+        return tuple(i for i, token in enumerate(state) if token == mask_id or i >= first)
 
     @property
     def end(self) -> BlockEnd:
@@ -125,8 +140,12 @@ class Sequence:
         )
         num_drafts = len(copies.states) - copies.root - 1
         self.rounds.append(Round(copies.kind, num_drafts, result.accepted, steps))
+        if not self.settled:
+            self._settle(result)
         self.state, self.stale = result.state, stale
         self.opened, self.unstored = True, None
+        if not self.settled:
+            return False
         if self.end.text_ended(self.state):
             return True
         if self.spec.mask_token_id not in self.state:
@@ -135,9 +154,21 @@ class Sequence:
             self._open_block((self.spec.mask_token_id,) * self.spec.block_size)
         return False
 
+    def _settle(self, result: Walk) -> None:
+        """With editing a block is decoded to its end before anything in it counts: until it is
+        full, and a pass over the full block has replaced nothing or was the last one."""
+        mask_id = self.spec.mask_token_id
+        is_pass = mask_id not in self.state
+        self._passes += is_pass
+        unchanged = is_pass and not result.steps[-1]
+        last = self._passes == self.request.options.edit_passes
+        self.settled = mask_id not in result.state and (unchanged or last)
+
     def text_so_far(self) -> tuple[int, ...]:
-        """Generated ids up to the first mask, the first stop id or the limit."""
-        ids = (*self.committed, *self.state)[self.prompt_end : self.limit]
+        """Generated ids up to the first mask, the first stop id or the limit; they never change, so
+        a block that is still edited is not among them."""
+        active = self.state if self.settled else ()
+        ids = (*self.committed, *active)[self.prompt_end : self.limit]
         ends = [i for i, t in enumerate(ids) if t in self.stop_ids or t == self.spec.mask_token_id]
         return ids[: ends[0]] if ends else ids
 

@@ -7,6 +7,7 @@ block; the accepted path of any lossless method runs through these states (algor
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
+from decoders.options import DecodeOptions
 from decoders.request import Request, Result, StopReason
 from decoders.rules import Step
 from decoders.sequence import Sequence
@@ -47,6 +48,15 @@ class Trace:
         return sum(len(block.states) for block in self.blocks)
 
 
+def check_recordable(options: DecodeOptions) -> None:
+    """Raise ``ValueError`` for a run that no trace can hold: its commits must stay."""
+    if options.edits:
+        raise ValueError(
+            f"decode.edit_tau {options.edit_tau}: a run that replaces tokens cannot be recorded; "
+            "valid: 1 (off)"
+        )
+
+
 @dataclass
 class TraceRecorder:
     """An observer of a draft-free run; :meth:`finish` turns what it saw into a trace."""
@@ -54,6 +64,7 @@ class TraceRecorder:
     seen: dict[str, list[tuple[int, BlockEnd, TracedState]]] = field(default_factory=dict)
 
     def observe(self, sequence: Sequence, state: State, stale: Stale, step: Step) -> None:
+        check_recordable(sequence.request.options)
         entry = (sequence.block_start, sequence.end, TracedState(state, stale, step))
         self.seen.setdefault(sequence.request.id, []).append(entry)
 

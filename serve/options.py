@@ -19,6 +19,8 @@ EXTENSION = (
     "prune",
     "cap",
     "tau",
+    "edit_tau",
+    "edit_passes",
     "confidence",
     "top_k",
     "ignore_stop",

@@ -147,7 +147,8 @@ class SweepConfig(_Frozen):
     @model_validator(mode="after")
     def _check(self) -> "SweepConfig":
         # A sweep looks for the fastest exact setting: what makes all of them approximate stays out.
-        known = set().union(*OPTIONS_OF.values()) - {"method", "tau", "cache_refresh"}
+        known = set().union(*OPTIONS_OF.values()) - {"method", "cache_refresh"}
+        known -= {"tau", "edit_tau", "edit_passes"}
         for key in self.decode:
             if key not in known:
                 raise ValueError(

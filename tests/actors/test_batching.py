@@ -26,6 +26,9 @@ REQUESTS = [
     Request("c", (), DecodeOptions(temperature=1.0, max_new_tokens=40), noise_seed=7),
     Request("d", (9,) * 8, DecodeOptions(method="threshold", tau=0.05, max_new_tokens=17)),
     Request("e", (11,), DecodeOptions(max_new_tokens=0)),
+    Request(
+        "f", (6, 5, 8), DecodeOptions(method="threshold", tau=0.05, edit_tau=0.1, max_new_tokens=17)
+    ),
 ]
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from models.spec import Experts, TargetSpec
 from models.transformer import Transformer
 
-
 Kept = dict[int, tuple[Tensor, Tensor]]
 """Keys and values ``[P, K, E]`` of leading positions, by layer."""
 
