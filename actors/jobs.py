@@ -81,7 +81,7 @@ def describe_run(
     """Everything that decides the rows of a run, and nothing that does not (ranks, batch)."""
     folder = find_checkpoint(target.path)
     run: dict[str, Any] = {
-        "target": {"name": folder.name, "digest": digest(folder), "dtype": target.dtype},
+        "target": {"name": folder.name, "digest": digest(folder), "dtype": target.precision},
         "prompts": {"digest": file.digest, "rows": len(file.rows)},
         "decode": options.model_dump(exclude={"batch_size"}),
     }
@@ -150,7 +150,7 @@ def _manifest(
         target=str(runner.folder.resolve()) if is_folder else target.path,
         target_digest=digest(runner.folder),
         prompts_digest=file.digest,
-        dtype=target.dtype,
+        dtype=target.precision,
         block_size=runner.spec.block_size,
         mask_token_id=runner.spec.mask_token_id,
         rule=options.rule(),

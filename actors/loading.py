@@ -11,6 +11,7 @@ from decoders.proposers.registry import open_proposers
 from drafters.config import DrafterConfig
 from models.checkpoint import find_checkpoint, target_spec
 from models.config import TargetConfig
+from models.int8 import check_int8
 from models.loading import load_model
 from models.ranks import Ranks
 from models.tensor_parallel import AnyTarget, check_tensor_parallel, open_target
@@ -36,8 +37,11 @@ def load_target(config: TargetConfig, ranks: Ranks | None = None) -> AnyTarget:
 
 def check_target(config: TargetConfig) -> None:
     """Raise ``ValueError``, without loading it, for a target that this configuration cannot open:
-    no such checkpoint, or a number of ranks that does not split it evenly."""
-    check_tensor_parallel(target_spec(config), config.tp)
+    no such checkpoint, a number of ranks that does not split it evenly, or weights that cannot be
+    quantised."""
+    spec = target_spec(config)
+    check_tensor_parallel(spec, config.tp)
+    check_int8(spec, config)
 
 
 def check_device(device: str) -> None:

@@ -202,7 +202,7 @@ class TargetRank:
             "node": ray.get_runtime_context().get_node_id(),
             "target": config.path,
             "device": config.device,
-            "dtype": config.dtype,
+            "dtype": config.precision,
             "tp": config.tp,
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "peak_device_memory_bytes": torch.cuda.max_memory_allocated(),

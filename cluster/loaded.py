@@ -17,6 +17,7 @@ class ShortOptions(TypedDict, total=False):
     """The short options of ``maskahead decode`` as keywords; defaults are the configuration's."""
 
     dtype: str
+    quantize: str
     device: str
     tp: int
     block_size: int

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Dtype = Literal["float32", "bfloat16", "float64"]
 Forwards = Literal["auto", "plain", "buckets", "graphs"]
+Quantize = Literal["none", "int8"]
 
 
 class TargetConfig(BaseModel, frozen=True):
@@ -15,6 +16,9 @@ class TargetConfig(BaseModel, frozen=True):
     """A checkpoint folder, or the name of a bundled target."""
     dtype: Dtype = "float32"
     """Of weights and activations."""
+    quantize: Quantize = "none"
+    """int8 holds the weights of linear maps in int8 (needs torchao): half the bytes of bfloat16,
+    and another model than the unquantised one. Not for targets with experts."""
     device: str = "cpu"
     """cpu, cuda, or cuda:N."""
     tp: int = Field(default=1, ge=1)
@@ -26,3 +30,8 @@ class TargetConfig(BaseModel, frozen=True):
     forwards: Forwards = "auto"
     """How forwards run: plain (shapes as they come), buckets (padded to few shapes), graphs (CUDA
     graphs of these, captured once and replayed); auto is graphs on CUDA and plain elsewhere."""
+
+    @property
+    def precision(self) -> str:
+        """What stands beside results: two precisions of a checkpoint are two models."""
+        return self.dtype if self.quantize == "none" else f"{self.dtype}, {self.quantize} weights"

@@ -7,6 +7,8 @@ from typing import Any
 from safetensors import safe_open
 
 from models.checkpoint import DTYPES, digest, find_checkpoint, read_spec
+from models.int8 import int8_bytes
+from models.layout import parameter_shapes
 from models.spec import TargetSpec
 
 
@@ -38,6 +40,7 @@ def describe_target(path_or_name: str) -> dict[str, Any]:
         "dtype_on_disk": ", ".join(tensors),
         "bytes_on_disk": sum(shard.stat().st_size for shard in folder.glob("*.safetensors")),
         "memory_bytes": {name: spec.num_parameters * d.itemsize for name, d in DTYPES.items()},
+        "int8_memory_bytes": _int8_bytes(spec),
         "cache_bytes_per_token": {
             name: _cache_bytes(spec) * d.itemsize for name, d in DTYPES.items()
         },
@@ -47,6 +50,14 @@ def describe_target(path_or_name: str) -> dict[str, Any]:
         "drafter": (folder / "order" / "config.json").exists(),
         "digest": digest(folder),
     }
+
+
+def _int8_bytes(spec: TargetSpec) -> dict[str, int] | None:
+    """Memory with ``target.quantize int8``, by the dtype of the rest; experts cannot be so held."""
+    if spec.experts is not None:
+        return None
+    shapes = parameter_shapes(spec)
+    return {name: int8_bytes(shapes, DTYPES[name]) for name in ("float32", "bfloat16")}
 
 
 def _cache_bytes(spec: TargetSpec) -> int:

@@ -5,7 +5,8 @@ nothing unknown, nothing misshapen, nothing pickled. Weights then go straight fr
 device, one tensor at a time, so that a host never holds much more than a rank's share.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from models.checkpoint import DTYPES, find_checkpoint, stored_dtype, target_spec
 from models.config import TargetConfig
 from models.families.registry import FAMILIES
+from models.int8 import check_int8, int8_parameters, quantize_parameter
 from models.layout import Piece, parameter_shapes, tensor_shapes
 from models.ranks import Ranks
 from models.spec import TargetSpec
@@ -29,42 +31,61 @@ def load_model(config: TargetConfig, ranks: Ranks | None = None) -> Transformer:
     """The network of a checkpoint, or the share of one of its ``ranks``, on its device, in
     evaluation mode, without gradients."""
     folder, spec = find_checkpoint(config.path), target_spec(config)
+    check_int8(spec, config)
     with torch.device("meta"):
         model = Transformer(spec)
     shards = shard_model(model, ranks) if ranks is not None and ranks.size > 1 else {}
-    make_room(model, DTYPES[config.dtype], config.device)
-    load_weights(model, folder, shards, ranks)
+    to_quantize = int8_parameters(model) if config.quantize == "int8" else ()
+    make_room(model, DTYPES[config.dtype], config.device, to_quantize)
+    load_weights(model, folder, shards, ranks, to_quantize)
     return model.eval()
 
 
-def make_room(model: Transformer, dtype: torch.dtype, device: str) -> None:
-    """Give every parameter of a network on the meta device uninitialised memory on ``device``."""
+def make_room(
+    model: Transformer, dtype: torch.dtype, device: str, to_quantize: Container[str] = ()
+) -> None:
+    """Give every parameter of a network on the meta device uninitialised memory on ``device``;
+    those ``to_quantize`` on the CPU, where untouched memory costs nothing."""
     for prefix, module in model.named_modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
-            kept = stored_dtype(f"{prefix}.{name}", dtype)
+            full_name = f"{prefix}.{name}"
+            kept = stored_dtype(full_name, dtype)
+            place = "cpu" if full_name in to_quantize else device
             # (Module.to_empty would import a compiler for this.)
-            memory = torch.empty(tuple(parameter.shape), dtype=kept, device=device)
+            memory = torch.empty(tuple(parameter.shape), dtype=kept, device=place)
             module.register_parameter(name, nn.Parameter(memory, requires_grad=False))
 
 
 def load_weights(
-    model: Transformer, folder: Path, shards: Shards | None = None, ranks: Ranks | None = None
+    model: Transformer,
+    folder: Path,
+    shards: Shards | None = None,
+    ranks: Ranks | None = None,
+    to_quantize: Container[str] = (),
 ) -> None:
-    """Fill ``model`` from the safetensors of ``folder``, whatever their sharding.
+    """Fill ``model`` from the safetensors of ``folder``, whatever their sharding; parameters
+    ``to_quantize`` become int8, and move beside the others, as soon as they are complete.
 
     Raises ``ValueError`` that names the tensors when one is missing, unknown, doubled or misshapen.
     """
     found = find_tensors(folder)
     pieces = check_tensors(model.spec, folder, found)
     parameters = dict(model.named_parameters())
+    missing = Counter(piece.parameter for piece in pieces)
     by_file: dict[Path, list[Piece]] = {}
     for piece in pieces:
         by_file.setdefault(found[piece.tensor].path, []).append(piece)
     for path, wanted in by_file.items():
         with TensorReader(path) as reader, torch.no_grad():
             for piece in wanted:
-                stored, parameter = found[piece.tensor], parameters[piece.parameter]
-                fill(parameter, piece, stored, reader, shards or {}, ranks)
+                name, stored = piece.parameter, found[piece.tensor]
+                fill(parameters[name], piece, stored, reader, shards or {}, ranks)
+                missing[name] -= 1
+                if not missing[name] and name in to_quantize:
+                    del parameters[name]  # which frees its memory
+                    cut = ranks is not None and (shards or {}).get(name) == 1
+                    largest = ranks.largest if cut else None
+                    quantize_parameter(model, name, model.norm.weight.device, largest)
     copy = _repeated_head(model.spec, found)
     if copy is not None:
         _compare(parameters[copy.parameter], copy, found[copy.tensor], shards or {}, ranks)

@@ -56,6 +56,12 @@ class Ranks:
             dist.all_reduce(x)
         return x
 
+    def largest(self, x: Tensor) -> Tensor:
+        """Elementwise maximum over all ranks, the same bits on each (in place)."""
+        with _collective():
+            dist.all_reduce(x, dist.ReduceOp.MAX)
+        return x
+
     def gather_last(self, x: Tensor) -> Tensor:
         """On rank 0 all ranks' ``x`` side by side along the last dimension; elsewhere ``x``."""
         parts = [torch.empty_like(x) for _ in range(self.size)] if self.leads else None

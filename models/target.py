@@ -23,6 +23,7 @@ from models.attention import (
     unfold_groups,
 )
 from models.cache import PrefixCache
+from models.int8 import holds_int8
 from models.transformer import Attend, Transformer
 
 NO_PARENT = -1
@@ -214,7 +215,8 @@ def where_it_runs(model: Transformer) -> tuple[str, ...]:
     device = model.norm.weight.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     threads = f"{torch.get_num_threads()} threads of {os.cpu_count()}"
-    return str(model.dtype), device.type, name, threads, torch.__version__
+    precision = f"{model.dtype}, int8 weights" if holds_int8(model) else str(model.dtype)
+    return precision, device.type, name, threads, torch.__version__
 
 
 def slot_runs(slots: Sequence[int]) -> list[tuple[int, int, int]]:

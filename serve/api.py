@@ -84,6 +84,7 @@ def model_card(service: Service) -> dict[str, Any]:
         "owned_by": "maskahead",
         "maskahead": {
             "decode": config.decode.model_dump(),
+            "dtype": config.target.precision,
             "block_size": service.spec.block_size,
             "max_positions": service.spec.max_positions,
             "run_id": config.run_id,

@@ -106,7 +106,7 @@ def open_store(
         target=target.path,
         target_digest=digest(find_checkpoint(target.path)),
         prompts_digest=prompts_digest,
-        dtype=target.dtype,
+        dtype=target.precision,
         block_size=spec.block_size,
         mask_token_id=spec.mask_token_id,
         rule=options.rule(),

@@ -16,7 +16,7 @@ def identity(config: SweepConfig, problems: ProblemSet) -> dict[str, Any]:
     target = config.target
     found: dict[str, Any] = {
         "target": digest(folder),
-        "dtype": target.dtype,
+        "dtype": target.precision,
         "device": target.device,
         "tp": target.tp,
         "problems": problems.digest,

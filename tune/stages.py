@@ -74,7 +74,7 @@ def record_rules(running: Running, root: Path) -> dict[Rule, Path]:
         manifest = trace_manifest(
             config.target.path,
             running.identity["target"],
-            config.target.dtype,
+            config.target.precision,
             checked.spec,
             problems.digest,
             options,

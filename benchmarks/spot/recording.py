@@ -30,7 +30,7 @@ def asked_of(config: SpotConfig, task: str, count: int) -> list[Problem]:
 def trace_facts(config: SpotConfig, target_digest: str, cell: Cell) -> dict[str, object]:
     """What decides a cell's traces, apart from how many there are."""
     return {
-        "target": [config.target.path, target_digest, config.target.dtype],
+        "target": [config.target.path, target_digest, config.target.precision],
         "task": [cell.task, config.problem_seed],
         "rule": cell.rule.rule(),
     }
