@@ -30,8 +30,8 @@ def check_int8(spec: TargetSpec, config: TargetConfig) -> None:
         )
     if spec.experts is not None:
         raise ValueError(
-            "target.quantize 'int8': torchao's tensors cannot be indexed by expert while decoding, and "
-            f"this target has {spec.experts.count} experts; valid: none"
+            "target.quantize 'int8': torchao's tensors cannot be indexed by expert while decoding, "
+            f"and this target has {spec.experts.count} experts; valid: none"
         )
     _library()
 
@@ -92,10 +92,11 @@ def holds_int8(model: nn.Module) -> bool:
 
 def parameter_bytes(parameter: Tensor) -> int:
     """What a parameter holds in memory."""
-    if not hasattr(parameter, "qdata"):
+    inner: Any = parameter
+    if not hasattr(inner, "qdata"):
         return parameter.numel() * parameter.element_size()
-    names, _ = parameter.__tensor_flatten__()
-    return sum(parameter_bytes(getattr(parameter, name)) for name in names)
+    names, _ = inner.__tensor_flatten__()
+    return sum(parameter_bytes(getattr(inner, name)) for name in names)
 
 
 def int8_bytes(shapes: dict[str, tuple[int, ...]], dtype: torch.dtype) -> int:

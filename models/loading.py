@@ -83,8 +83,8 @@ def load_weights(
                 missing[name] -= 1
                 if not missing[name] and name in to_quantize:
                     del parameters[name]  # which frees its memory
-                    cut = ranks is not None and (shards or {}).get(name) == 1
-                    largest = ranks.largest if cut else None
+                    cut = (shards or {}).get(name) == 1
+                    largest = ranks.largest if ranks is not None and cut else None
                     quantize_parameter(model, name, model.norm.weight.device, largest)
     copy = _repeated_head(model.spec, found)
     if copy is not None:

@@ -145,7 +145,8 @@ def test_a_request_in_a_batch_equals_the_request_alone(dtype: torch.dtype) -> No
 def test_what_a_stream_has_shown_never_changes() -> None:
     request = request_of(6, ignore_stop=True)
     decoder = Decoder(Target(model_of("sdar")), {})
-    sequence, shown, results = decoder.add(request), [()], []
+    shown: list[tuple[int, ...]] = [()]
+    sequence, results = decoder.add(request), []
     while decoder.active:
         results += decoder.step()
         shown.append(sequence.text_so_far())

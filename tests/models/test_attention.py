@@ -65,7 +65,7 @@ def test_copies_behind_a_shared_prefix_equal_the_element_wise_reference(
     )
     keys, values = rows(before, heads[1], 30), rows(before, heads[1], 40)
     prefix = keys.transpose(0, 1), values.transpose(0, 1)
-    found = attend_behind(q, *prefix, k.transpose(1, 2), v.transpose(1, 2))
+    found = attend_behind(q, prefix[0], prefix[1], k.transpose(1, 2), v.transpose(1, 2))
     for copy in range(copies):
         seen = torch.cat((keys, k[copy])), torch.cat((values, v[copy]))
         expected = attention(q[copy].tolist(), *(x.tolist() for x in seen), lambda i, j: True)

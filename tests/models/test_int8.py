@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def config_of(folder: Path, family: str = "sdar", **values: object) -> TargetConfig:
+def config_of(folder: Path, family: str = "sdar", **values: Any) -> TargetConfig:
     base = {"path": str(folder / f"{family}-b4"), "quantize": "int8"}
     return TargetConfig.model_validate(base | values)
 
@@ -193,7 +193,7 @@ def test_results_say_so_and_are_not_mixed_with_those_of_plain_weights(
     prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"
     prompts.write_text('{"id": "a", "prompt_ids": [5, 6, 7]}\n')
 
-    def write(**values: object) -> None:
+    def write(**values: Any) -> None:
         config, options = config_of(folder, **values), DecodeOptions(max_new_tokens=6)
         decode_file(config, DrafterConfig(), options, prompts, out, False, lambda *_: None)
 
