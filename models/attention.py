@@ -13,6 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+LARGEST_HEAD = 256
+"""Of the flash kernel on CUDA; it also wants a multiple of eight."""
+
 Part = tuple[Tensor, Tensor]
 """Output ``[N, K, G*Q, E]`` and log-sum-exp ``[N, K, G*Q]`` of one part."""
 
@@ -32,10 +35,22 @@ def unfold_groups(out: Tensor, num_queries: int) -> Tensor:
 
 
 def attend_part(q: Tensor, k: Tensor, v: Tensor) -> Part:
-    """All queries against all keys of one part: ``q[N,K,Q,E]``, ``k, v[N,K,S,E]``."""
+    """All queries against all keys of one part: ``q[N,K,Q,E]``, ``k, v[N,K,S,E]``.
+
+    A flash kernel where there is one for the inputs (:func:`takes_flash`), else plain operations.
+    """
     if q.device.type == "cpu":
         return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)
+    if takes_flash(q):
+        out, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v)
+        return out, lse
     return attend_part_reference(q, k, v)
+
+
+def takes_flash(q: Tensor) -> bool:
+    """Half precision on CUDA, with heads that the kernel has: fp32 and fp64 take the plain way."""
+    half = q.dtype in (torch.bfloat16, torch.float16)
+    return q.is_cuda and half and q.shape[-1] <= LARGEST_HEAD and q.shape[-1] % 8 == 0
 
 
 def attend_part_reference(q: Tensor, k: Tensor, v: Tensor) -> Part:

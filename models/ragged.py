@@ -1,4 +1,4 @@
-"""Attention of packed problems of different lengths, in fixed shapes and without a look at the host.
+"""Attention of packed problems of different lengths, in fixed shapes and without asking the device.
 
 Every problem has a run of query rows and a run of key rows; runs of keys may lie anywhere, in any
 order, and may be shared. How many keys count is read on the device, so that a CUDA graph can be
@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
+from models.attention import takes_flash
+
 Packed = tuple[Tensor, Tensor]
 """Output ``[T, H, E]`` and log-sum-exp ``[T, H]``, -inf where a query meets no key."""
-
-LARGEST_HEAD = 256
-"""Of the flash kernel; it also wants a multiple of eight."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,6 @@ def attend_ragged(q_THE: Tensor, k_RKE: Tensor, v_RKE: Tensor, problems: Problem
     if takes_flash(q_THE):
         return _attend_flash(q_THE, k_RKE, v_RKE, problems)
     return attend_ragged_reference(q_THE, k_RKE, v_RKE, problems)
-
-
-def takes_flash(q: Tensor) -> bool:
-    """Half precision on CUDA, with heads that the kernel has: fp32 and fp64 take the plain way."""
-    half = q.dtype in (torch.bfloat16, torch.float16)
-    return q.is_cuda and half and q.shape[-1] <= LARGEST_HEAD and q.shape[-1] % 8 == 0
 
 
 def _attend_flash(q_THE: Tensor, k_RKE: Tensor, v_RKE: Tensor, problems: Problems) -> Packed:

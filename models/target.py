@@ -8,7 +8,7 @@ Shapes: C copies, L block, R requested logit rows, V vocabulary, K key/value hea
 
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -24,6 +24,7 @@ from models.attention import (
 )
 from models.cache import PrefixCache
 from models.int8 import holds_int8
+from models.transfer import to_device
 from models.transformer import Attend, Transformer
 
 NO_PARENT = -1
@@ -75,7 +76,10 @@ class Target:
         prefix cache is exact here: there is nothing to ``refresh``."""
         assert not refresh, "check_request refuses it"
         assert slot not in self.caches, f"slot {slot} is in use"
-        self.caches[slot] = PrefixCache(self.spec, self.num_kv_heads, self.model.dtype, self.device)
+        self.caches[slot] = self._empty_cache(length)
+
+    def _empty_cache(self, length: int) -> PrefixCache:
+        return PrefixCache(self.spec, self.num_kv_heads, self.model.dtype, self.device)
 
     def close_slot(self, slot: int) -> None:
         """Free the prefix of ``slot``."""
@@ -85,14 +89,17 @@ class Target:
     def prefill(self, slot: int, tokens: Sequence[int]) -> None:
         """Append whole blocks of known ``tokens`` to the slot's prefix, block-causally."""
         cache, block = self.caches[slot], self.spec.block_size
+        assert len(tokens) % block == 0, "only full blocks are prefilled"
         cache.reserve(len(tokens) + block)
-        for piece in prefill_pieces(tokens, block):
-            self._prefill_piece(cache, piece)
+        piece = max(1, PREFILL_TOKENS // block) * block
+        for first in range(0, len(tokens), piece):
+            self._prefill_piece(cache, tokens[first : first + piece])
 
     def _prefill_piece(self, cache: PrefixCache, tokens: Sequence[int]) -> None:
-        positions, mask_QS = block_causal_mask(
-            cache.length, len(tokens), self.spec.block_size, self.device
-        )
+        block = self.spec.block_size
+        positions = torch.arange(cache.length, cache.length + len(tokens), device=self.device)
+        keys = torch.arange(cache.length + len(tokens), device=self.device)
+        mask_QS = positions[:, None] // block >= keys[None, :] // block
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             cache.write(layer, k, v)
@@ -106,6 +113,16 @@ class Target:
         """Logits ``[R, V]`` of the requested rows; stores what the batch says to store."""
         block = self.spec.block_size
         assert batch.tokens_CL.shape == (len(batch.slots), block)
+        hidden = self._hidden(batch)
+        read = hidden if self.spec.prediction == "same" else self._shifted(batch, hidden)
+        for copy, (slot, stored) in enumerate(zip(batch.slots, batch.stores, strict=True)):
+            if stored:
+                self.caches[slot].advance(block, hidden[copy, -1])
+        return self.model.logits(read.flatten(0, 1)[to_device(batch.rows, self.device)])
+
+    def _hidden(self, batch: CopyBatch) -> Tensor:
+        """Final hidden states ``[C, L, D]`` of all copies; what they keep is written."""
+        block = self.spec.block_size
         starts = torch.tensor(
             [
                 self.caches[slot].length + (block if parent != NO_PARENT else 0)
@@ -117,15 +134,19 @@ class Target:
         for slot in set(batch.slots):
             self.caches[slot].reserve(2 * block)
         tokens = batch.tokens_CL.to(self.device)
-        hidden = self.model.hidden(tokens, positions, self._attend_copies(batch))
-        read = hidden
-        if self.spec.prediction == "shifted":
-            lasts = [self.caches[slot].last_hidden for slot in batch.slots]
-            read = shifted(hidden, batch.parents, lasts)
-        for copy, (slot, stored) in enumerate(zip(batch.slots, batch.stores, strict=True)):
-            if stored:
-                self.caches[slot].advance(block, hidden[copy, -1])
-        return self.model.logits(read.flatten(0, 1)[batch.rows.to(self.device)])
+        return self.model.hidden(tokens, positions, self._attend_copies(batch))
+
+    def _shifted(self, batch: CopyBatch, hidden_CLD: Tensor) -> Tensor:
+        """Hidden states that predict each position: those of the position before, which for a
+        block's first one lies in the parent copy or in the prefix. The very first position of a
+        text has none, and reads its own."""
+        before = []
+        for copy, (slot, parent) in enumerate(zip(batch.slots, batch.parents, strict=True)):
+            last = self.caches[slot].last_hidden
+            if parent != NO_PARENT:
+                last = hidden_CLD[parent, -1]
+            before.append(hidden_CLD[copy, 0] if last is None else last)
+        return torch.cat((torch.stack(before).unsqueeze(1), hidden_CLD[:, :-1]), dim=1)
 
     def _attend_copies(self, batch: CopyBatch) -> Attend:
         """Prefix, optional parent copy and own block, merged by log-sum-exp."""
@@ -180,34 +201,6 @@ class Target:
         cache = self.caches[slot]
         cache.write(layer, k[0], v[0])
         return attend_masked(q[0], *cache.view(layer, self.spec.block_size), None).unsqueeze(0)
-
-
-def prefill_pieces(tokens: Sequence[int], block: int) -> Iterator[Sequence[int]]:
-    """Whole blocks of known tokens, as many as are prefilled at once."""
-    assert len(tokens) % block == 0, "only full blocks are prefilled"
-    piece = max(1, PREFILL_TOKENS // block) * block
-    for first in range(0, len(tokens), piece):
-        yield tokens[first : first + piece]
-
-
-def block_causal_mask(
-    known: int, count: int, block: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Positions ``[count]`` behind ``known`` tokens, and which of all positions each may see."""
-    positions = torch.arange(known, known + count, device=device)
-    keys = torch.arange(known + count, device=device)
-    return positions, positions[:, None] // block >= keys[None, :] // block
-
-
-def shifted(hidden_CLD: Tensor, parents: Sequence[int], lasts: Sequence[Tensor | None]) -> Tensor:
-    """Hidden states that predict each position: those of the position before, which for a block's
-    first one lies in the parent copy or in the prefix (``lasts``). The very first position of a
-    text has none, and reads its own."""
-    before = []
-    for copy, (parent, last) in enumerate(zip(parents, lasts, strict=True)):
-        last = hidden_CLD[parent, -1] if parent != NO_PARENT else last
-        before.append(hidden_CLD[copy, 0] if last is None else last)
-    return torch.cat((torch.stack(before).unsqueeze(1), hidden_CLD[:, :-1]), dim=1)
 
 
 def where_it_runs(model: Transformer) -> tuple[str, ...]:

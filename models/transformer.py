@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from models.expert_forms import Bank, form_for
 from models.spec import Experts, TargetSpec
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -158,14 +159,8 @@ class ExpertBank(nn.Module):
 
         A token's experts are summed in the router's order, whatever its neighbours chose.
         """
-        parts = x_ND.new_zeros((*chosen_NX.shape, x_ND.shape[1]))
-        local = chosen_NX - self.first
-        inside = (local >= 0) & (local < len(self.gate_proj))
-        for expert in local[inside].unique().tolist():
-            rows, places = (local == expert).nonzero(as_tuple=True)
-            x = x_ND[rows]
-            inner = F.silu(F.linear(x, self.gate_proj[expert])) * F.linear(x, self.up_proj[expert])
-            parts[rows, places] = F.linear(inner, self.down_proj[expert])
+        bank = Bank(self.gate_proj, self.up_proj, self.down_proj)
+        parts = form_for(x_ND, bank)(x_ND, chosen_NX - self.first, bank)
         found = (parts * weights_NX.to(parts.dtype).unsqueeze(2)).sum(dim=1)
         return found if self.combine is None else self.combine(found)
 

@@ -1,4 +1,4 @@
-"""Two ranks with padded forwards: each keeps a pool of its own heads, and picks the same buckets."""
+"""Two ranks with padded forwards: each has a pool for its own heads, and the same buckets."""
 
 import multiprocessing
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 import torch
 
+from decoders.loop import Decoder, decode
 from models.ranks import Ranks, join_ranks, leave_ranks, open_store, reach_store
 from models.target import Target
 from models.tensor_parallel import AnyTarget, LeadingTarget, follow, open_target, shard_model
@@ -49,9 +50,9 @@ def leader() -> Iterator[LeadingTarget]:
 def test_two_ranks_with_padded_forwards_decode_as_one_with_plain_ones(
     leader: LeadingTarget,
 ) -> None:
-    requests = some_requests(20)
-    two = run(leader, requests, tiny_proposers(), batch_size=4)
-    one = run(Target(tiny_model()), requests, tiny_proposers(), batch_size=4)
+    requests, proposers = some_requests(20), tiny_proposers()
+    one = run(Target(tiny_model()), requests, proposers, batch_size=4)
+    two = {r.request.id: r for r in decode(Decoder(leader, proposers), requests, 4)}
     assert {id: result.rounds for id, result in two.items()} == {
         id: result.rounds for id, result in one.items()
     }

@@ -74,9 +74,9 @@ def check(plain: Target, padded: BucketedTarget, batch: CopyBatch) -> Tensor:
     atol = CLOSE[plain.model.dtype]
     torch.testing.assert_close(found, expected, rtol=0, atol=atol)
     for slot, cache in plain.caches.items():
-        assert padded.pool.runs[slot].length == cache.length
+        assert padded.caches[slot].length == cache.length
         for layer in range(plain.spec.num_layers):
-            for one, other in zip(cache.view(layer), padded.pool.view(slot, layer), strict=True):
+            for one, other in zip(cache.view(layer), padded.caches[slot].view(layer), strict=True):
                 torch.testing.assert_close(other, one, rtol=0, atol=atol)
     return found
 
@@ -107,6 +107,25 @@ def test_any_copy_of_the_slot_may_be_a_parent_and_of_many() -> None:
     plain, padded = both(MODELS["gqa"], [2, 1])
     parents = [NO_PARENT, NO_PARENT, 0, 1, 1, NO_PARENT, NO_PARENT, 6, 6, 5]
     check(plain, padded, batch_of([(0, 5), (1, 5)], parents))
+
+
+def test_parents_that_are_not_stored_leave_their_keys_behind_the_prefix() -> None:
+    """As scratch, one block after the other behind the place of a stored one."""
+    plain, padded = both(MODELS["gqa"], [2])
+    parents = [NO_PARENT, NO_PARENT, NO_PARENT, 0, 1, 2]
+    batch = batch_of([(0, 6)], parents, stored=[0])
+    padded.forward(batch)
+    for place, copy in enumerate((1, 2), start=1):
+        (alone,) = both(MODELS["gqa"], [2])[:1]
+        one = CopyBatch([0], batch.tokens_CL[copy : copy + 1], [NO_PARENT], [True], batch.rows[:1])
+        alone.forward(one)
+        for layer in range(plain.spec.num_layers):
+            kept = padded.caches[0].view(layer, extra=2 * L)
+            for ours, expected in zip(kept, alone.caches[0].view(layer), strict=True):
+                first = (2 + place) * L
+                torch.testing.assert_close(
+                    ours[:, first : first + L], expected[:, 2 * L :], rtol=0, atol=1e-12
+                )
 
 
 @pytest.mark.parametrize("dtype", CLOSE, ids=str)
@@ -144,17 +163,17 @@ def test_prefill_in_parts_and_a_run_that_outgrows_its_room_keep_the_prefix() -> 
         for target in (plain, padded):
             target.prefill(0, prompt_of(blocks * L, salt=blocks))
         check(plain, padded, batch_of([(1, 1), (0, 2)]))
-    assert padded.pool.runs[0].start > padded.pool.runs[1].start
+    assert padded.caches[0].start > padded.caches[1].start
 
 
 def test_a_closed_slot_leaves_its_rows_to_the_next_one() -> None:
     plain, padded = both(MODELS["gqa"], [3, 2])
-    start = padded.pool.runs[0].start
+    start = padded.caches[0].start
     for target in (plain, padded):
         target.close_slot(0)
         target.open_slot(7)
         target.prefill(7, prompt_of(2 * L, salt=9))
-    assert padded.pool.runs[7].start == start
+    assert padded.caches[7].start == start
     assert padded.open_slots == (1, 7)
     check(plain, padded, batch_of([(1, 2), (7, 2)]))
 

@@ -23,10 +23,10 @@ def test_forwards_decide_the_target_on_a_cpu(forwards: Forwards, kind: type) -> 
 def test_a_bidirectional_target_has_no_buckets() -> None:
     model = tiny_model(family_spec("llada"))
     assert isinstance(open_target(model), FullTarget)
-    with pytest.raises(ValueError, match="target.forwards 'buckets': .* valid: auto, plain"):
+    with pytest.raises(ValueError, match=r"target.forwards 'buckets': .* valid: auto, plain"):
         open_target(model, forwards="buckets")
 
 
 def test_graphs_need_a_cuda_device() -> None:
-    with pytest.raises(ValueError, match="target.forwards 'graphs': device cpu .* buckets"):
+    with pytest.raises(ValueError, match=r"target.forwards 'graphs': device cpu .* buckets"):
         open_target(tiny_model(), forwards="graphs")
