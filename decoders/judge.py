@@ -1,7 +1,9 @@
 """Reading a forward's logits: tokens, confidences and steps of every copy of one request."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -15,8 +17,9 @@ from decoders.sampling import (
     suppress_mask_token,
 )
 from decoders.sequence import Sequence
-from decoders.stale import Stale, summarize
+from decoders.stale import Stale, summarize_later
 from decoders.state import State
+from models.transfer import Arrays, fetch_later, to_device
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,22 @@ class Judged:
     bounds: tuple[int, ...]
     states: tuple[State, ...]
     positions: Ints
-    tokens: Ints
-    rank_log_odds: Floats
+    read: Callable[[], Arrays]
+    """The tokens and what the commit rule ranks by; waits for the device."""
     logits_RV: Tensor
     scores_RV: Tensor
+
+    @cached_property
+    def _told(self) -> Arrays:
+        return self.read()
+
+    @property
+    def tokens(self) -> Ints:
+        return self._told[0]
+
+    @property
+    def rank_log_odds(self) -> Floats:
+        return self._told[1]
 
     def step(self, copy: int) -> Step:
         """The step that the target takes from copy ``copy`` (0 is the root)."""
@@ -46,8 +61,19 @@ class Judged:
             return editing_step(*found, current, self.sequence.spec.mask_token_id, options)
         return commit_step(*found, options)
 
+    def stale(self, copy: int) -> Stale:
+        """The distribution of copy ``copy``, to draft from in the next round."""
+        return self._summary(copy)()
+
+    def stale_later(self, copy: int) -> Callable[[], Stale]:
+        """What gives :meth:`stale` when it is asked for, apart from the forward's logits, which can
+        then be freed. A GPU begins now: it is idle while the host goes on."""
+        if self.logits_RV.is_cuda:
+            return self._summary(copy)
+        return partial(self.alone(copy).stale, 0)
+
     def alone(self, copy: int) -> "Judged":
-        """The rows of copy ``copy`` apart from the forward's, whose logits can then be freed.
+        """The rows of copy ``copy`` apart from the forward's.
 
         A forward of that copy alone is kept as it is: a round without drafts pays for no copy.
         """
@@ -55,26 +81,23 @@ class Judged:
         if whole and len(self.bounds) == 2:
             return self
         rows = slice(self.bounds[copy], self.bounds[copy + 1])
-        logits = self.logits_RV[rows].clone()
+        logits, told = self.logits_RV[rows].clone(), [told[rows] for told in self._told]
         same = self.scores_RV is self.logits_RV
         return Judged(
             sequence=self.sequence,
             bounds=(0, rows.stop - rows.start),
             states=(self.states[copy],),
             positions=self.positions[rows],
-            tokens=self.tokens[rows],
-            rank_log_odds=self.rank_log_odds[rows],
+            read=lambda: told,
             logits_RV=logits,
             scores_RV=logits if same else self.scores_RV[rows].clone(),
         )
 
-    def stale(self, copy: int) -> Stale:
-        """The distribution of copy ``copy``, to draft from in the next round."""
+    def _summary(self, copy: int) -> Callable[[], Stale]:
         rows = slice(self.bounds[copy], self.bounds[copy + 1])
         logits = self.logits_RV[rows]
         scores = logits if self.scores_RV is self.logits_RV else self.scores_RV[rows]
-        top1 = log_odds(logits, logits.argmax(dim=1)).cpu().numpy()
-        return summarize(self.positions[rows], logits, scores, top1, self.rank_log_odds[rows])
+        return summarize_later(self.positions[rows], logits, scores, self.rank_log_odds[rows])
 
 
 def _noise(
@@ -85,11 +108,17 @@ def _noise(
     for state, positions in zip(states, masked, strict=True):
         if len(positions) not in tables:
             tables[len(positions)] = sequence.gumbel(state, device)
-    return torch.cat([tables[len(m)][torch.from_numpy(m).to(device)] for m in masked])
+    if len(tables) == 1:
+        (table,) = tables.values()
+        return table[to_device(torch.from_numpy(np.concatenate(masked)), device)]
+    return torch.cat([tables[len(m)][to_device(torch.from_numpy(m), device)] for m in masked])
 
 
 def judge(sequence: Sequence, states: Seq[State], logits_RV: Tensor) -> Judged:
-    """Draw the token and its confidence at every position of ``states`` that is asked for."""
+    """Draw the token and its confidence at every position of ``states`` that is asked for.
+
+    On a GPU this only begins: who judges all requests before reading one of them waits once.
+    """
     options, spec = sequence.request.options, sequence.spec
     asked = [np.array(sequence.asked(state), dtype=np.int64) for state in states]
     positions = np.concatenate(asked)
@@ -112,8 +141,7 @@ def judge(sequence: Sequence, states: Seq[State], logits_RV: Tensor) -> Judged:
         bounds=(0, *np.cumsum([len(rows) for rows in asked]).tolist()),
         states=tuple(states),
         positions=positions,
-        tokens=tokens.cpu().numpy(),
-        rank_log_odds=log_odds(logits_RV, ranked).cpu().numpy(),
+        read=fetch_later(tokens, log_odds(logits_RV, ranked)),
         logits_RV=logits_RV,
         scores_RV=scores,
     )

@@ -5,7 +5,6 @@ and drafts, walk, commit. Requests join and leave between rounds; none depends o
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from itertools import count, islice
 from time import perf_counter
 from typing import Protocol
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from decoders.auto_budget import AutoBudget
 from decoders.cost_curve import measure_cost_curve
-from decoders.judge import judge
+from decoders.judge import Judged, judge
 from decoders.proposers.base import Draft, Origin, Proposer, View
 from decoders.request import Request, Result, Round
 from decoders.rules import Step
@@ -118,10 +117,15 @@ class Decoder:
         logits_RV = self.target.forward(batch)
         autos = [is_auto(sequence) for sequence in sequences]
         done = []
-        for index, (sequence, part, rows) in enumerate(
-            zip(sequences, parts, logits_RV.split(num_rows), strict=True)
-        ):
-            result, finished = self._commit(sequence, part, rows)
+        # All are begun before the first is read, so that a GPU is waited for once.
+        judged = [
+            judge(sequence, part.states[part.root :], rows)
+            for sequence, part, rows in zip(
+                sequences, parts, logits_RV.split(num_rows), strict=True
+            )
+        ]
+        for index, (sequence, part, told) in enumerate(zip(sequences, parts, judged, strict=True)):
+            result, finished = self._commit(sequence, part, told)
             if finished:
                 done.append(sequence)
             view = views[index]
@@ -208,9 +212,8 @@ class Decoder:
             drafts[index] = found
         return drafts
 
-    def _commit(self, sequence: Sequence, part: Copies, logits_RV: Tensor) -> tuple[Walk, bool]:
+    def _commit(self, sequence: Sequence, part: Copies, judged: Judged) -> tuple[Walk, bool]:
         states = part.states[part.root :]
-        judged = judge(sequence, states, logits_RV)
         copy_of = {state: index for index, state in enumerate(states)}
         result = walk(states[0], copy_of, judged.step, sequence.end.finished)
         if self.observer is not None:
@@ -218,7 +221,7 @@ class Decoder:
             self.observer.observe(sequence, states[result.last], stale, result.steps[-1])
         # Read only when a proposer asks: in a round without drafts it would be paid for nothing.
         drafts = sequence.request.options.drafts
-        later = partial(judged.alone(result.last).stale, 0) if drafts else None
+        later = judged.stale_later(result.last) if drafts else None
         return result, sequence.apply(part, result, later)
 
 

@@ -5,6 +5,7 @@ It is all that a proposer may read, and all that a trace must keep (algorithms.m
 Shapes: M masked positions, V vocabulary, K kept entries.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from decoders.rules import Floats, Ints
+from decoders.sampling import log_odds
+from models.transfer import fetch_later
 
 TOP_PROBABILITIES = 32
 TOP_CANDIDATES = 8
@@ -40,10 +43,15 @@ class Stale:
     rank_log_odds: NDArray[np.float32]
 
 
-def summarize(
-    positions: Ints, logits_MV: Tensor, scores_MV: Tensor, log_odds: Floats, rank_log_odds: Floats
-) -> Stale:
+def summarize(positions: Ints, logits_MV: Tensor, scores_MV: Tensor, ranked: Floats) -> Stale:
     """Keep of one state's rows what drafting needs."""
+    return summarize_later(positions, logits_MV, scores_MV, ranked)()
+
+
+def summarize_later(
+    positions: Ints, logits_MV: Tensor, scores_MV: Tensor, rank_log_odds: Floats
+) -> Callable[[], Stale]:
+    """:func:`summarize`, begun now; the returned function waits for it."""
     log_probs = torch.log_softmax(logits_MV, dim=1)
     entropy = -(log_probs.exp() * log_probs.nan_to_num(neginf=0.0)).sum(dim=1)
     log_probs_MK, ids_MK = top_entries(log_probs, TOP_PROBABILITIES)
@@ -51,16 +59,24 @@ def summarize(
         scores, candidates = log_probs_MK[:, :TOP_CANDIDATES], ids_MK[:, :TOP_CANDIDATES]
     else:
         scores, candidates = top_entries(scores_MV, TOP_CANDIDATES)
-    return Stale(
-        positions=np.asarray(positions, dtype=np.int64),
-        log_probs=log_probs_MK.float().cpu().numpy(),
-        ids=ids_MK.cpu().numpy(),
-        entropy=entropy.float().cpu().numpy(),
-        log_odds=log_odds.astype(np.float32),
-        candidates=candidates.cpu().numpy(),
-        scores=scores.float().cpu().numpy(),
-        rank_log_odds=rank_log_odds.astype(np.float32),
-    )
+    top1 = log_odds(logits_MV, logits_MV.argmax(dim=1))
+    numbers = [tensor.float() for tensor in (log_probs_MK, entropy, top1, scores)]
+    read = fetch_later(ids_MK, candidates, *numbers)
+
+    def stale() -> Stale:
+        ids, candidates, log_probs, entropy, top1, scores = read()
+        return Stale(
+            positions=np.asarray(positions, dtype=np.int64),
+            log_probs=log_probs,
+            ids=ids,
+            entropy=entropy,
+            log_odds=top1,
+            candidates=candidates,
+            scores=scores,
+            rank_log_odds=rank_log_odds.astype(np.float32),
+        )
+
+    return stale
 
 
 def top_entries(values_MV: Tensor, most: int) -> tuple[Tensor, Tensor]:

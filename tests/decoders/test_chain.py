@@ -22,7 +22,7 @@ def stale_of(positions: list[int], tokens: list[int], confidences: list[float]) 
         logits[row, token] = torch.log(torch.tensor(p))
         logits[row, MASK] = -torch.inf
     odds = np.log(np.array(confidences) / (1 - np.array(confidences)))
-    return summarize(np.array(positions), logits, logits, odds, odds)
+    return summarize(np.array(positions), logits, logits, odds)
 
 
 def view_of(root: State, stale: Stale, end: BlockEnd | None = None, **values: object) -> View:

@@ -20,7 +20,7 @@ def stale_of(logits: torch.Tensor, temperature: float) -> Stale:
     noise = gumbel_table(5, 0, *logits.shape)
     scores = perturbed_scores(logits, noise, temperature, 0, 1.0)
     odds = log_odds(logits, logits.argmax(dim=1)).numpy()
-    return summarize(np.arange(2, 2 + ROWS), logits, scores, odds, odds)
+    return summarize(np.arange(2, 2 + ROWS), logits, scores, odds)
 
 
 @pytest.mark.parametrize("vocab", [6, 20, 90])
@@ -77,7 +77,7 @@ def test_a_row_without_rival_tokens_is_certain() -> None:
     logits = torch.full((1, 6), -torch.inf)
     logits[0, 4] = 1.5
     odds = np.array([np.inf])
-    stale = summarize(np.array([0]), logits, logits, odds, odds)
+    stale = summarize(np.array([0]), logits, logits, odds)
     assert stale.entropy[0] == 0.0
     assert stale.log_probs[0, 0] == 0.0
     assert stale.candidates[0, 0] == 4
@@ -91,7 +91,7 @@ def test_tied_tokens_stand_in_the_order_in_which_the_target_takes_them() -> None
     tied = (logits == logits.amax(dim=1, keepdim=True)).sum(dim=1) > 1
     assert tied.sum() > 5
     odds = np.zeros(400)
-    stale = summarize(np.arange(400), logits, logits, odds, odds)
+    stale = summarize(np.arange(400), logits, logits, odds)
     np.testing.assert_array_equal(stale.candidates[:, 0], logits.argmax(dim=1))
     steps = np.diff(stale.log_probs, axis=1)
     assert (steps <= 0).all()
