@@ -10,27 +10,35 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from decoders.proposers.base import Place
 from decoders.state import State
 
 
 def closed_masses(
-    root: State, states: Sequence[State], probabilities: Sequence[float], mask_id: int
+    root: State, places: Sequence[Place], probabilities: Sequence[float], mask_id: int
 ) -> list[float]:
     """For each draft the probability that taking it adds: its own, or its best parent's where that
     is smaller, so that taking drafts in falling order always takes a parent first.
 
-    ``states`` stand parents first. One that neither a draft nor the root leads to by one fill is
-    worth nothing.
+    ``places`` stand parents first. One that neither a draft nor the root leads to by one fill is
+    worth nothing. The next block's first state has the full draft that it stands behind as parent.
+    A full draft counts beside it, although that pair makes but one step: it saves a whole forward.
     """
-    found: dict[State, float] = {root: 1.0}
-    for state, probability in zip(states, probabilities, strict=True):
-        parents = (
-            found.get((*state[:position], mask_id, *state[position + 1 :]), 0.0)
-            for position, token in enumerate(state)
-            if token != mask_id and root[position] == mask_id
-        )
-        found[state] = min(probability, max(parents, default=0.0))
-    return [found[state] for state in states]
+    found: dict[Place, float] = {(None, root): 1.0}
+    roots: dict[State | None, State] = {None: root}
+    for place, probability in zip(places, probabilities, strict=True):
+        behind, state = place
+        if behind is not None and behind not in roots:
+            roots[behind] = state
+            parents = [found.get((None, behind), 0.0)]
+        else:
+            parents = [
+                found.get((behind, (*state[:position], mask_id, *state[position + 1 :])), 0.0)
+                for position, token in enumerate(state)
+                if token != mask_id and roots[behind][position] == mask_id
+            ]
+        found[place] = min(probability, max(parents, default=0.0))
+    return [found[place] for place in places]
 
 
 def allot(

@@ -17,10 +17,10 @@ from statistics import median
 import numpy as np
 
 from decoders.allotment import best_allotment, closed_masses
+from decoders.boundary import cut
 from decoders.cost_curve import CostCurve
 from decoders.options import DecodeOptions
-from decoders.proposers.base import Draft, View
-from decoders.state import State
+from decoders.proposers.base import Draft, Place, View
 
 FIRST, MOST = 4, 32
 """Drafts that a request is asked for at first, and at most: trees cost by the node."""
@@ -186,9 +186,16 @@ class Share:
 @lru_cache(maxsize=1024)
 def kind_of(options: DecodeOptions) -> Hashable:
     """Requests that share a balance: everything that decides drafts or their acceptance."""
-    rule = options.rule() | options.model_dump(include={"gamma", "hedge", "width", "prune"})
+    own = {"gamma", "hedge", "width", "prune", "cross_block", "draft_refresh"}
+    rule = options.rule() | options.model_dump(include=own)
     rule |= {"method": options.method, "max_new_tokens": None, "ignore_stop": None}
     return tuple(sorted(rule.items(), key=str))
+
+
+def depth_of(view: View, draft: Draft) -> int:
+    """Fills beyond the root."""
+    filled = view.root.count(view.end.mask_id) - draft.state.count(view.end.mask_id)
+    return filled if draft.behind is None else filled + len(view.root)
 
 
 class AutoBudget:
@@ -271,28 +278,26 @@ class AutoBudget:
         seconds = self._drafted.ratio * curve
         seconds[copies] = self._plain_ratio * curve[copies]
         taken = best_allotment(masses, copies, seconds, requests)
-        for view, row, indices in zip(views, masses, taken, strict=True):
-            self.balance(view.options).expected += sum(row[index] for index in indices)
-        return [
-            [found[index] for index in indices]
-            for found, indices in zip(drafts, taken, strict=True)
-        ]
+        chosen: list[list[Draft]] = []
+        for view, found, row, indices in zip(views, drafts, masses, taken, strict=True):
+            mask_id = view.end.mask_id
+            stepping = (row[i] for i in indices if mask_id in found[i].state)
+            self.balance(view.options).expected += sum(stepping)
+            chosen.append(cut([found[i] for i in indices], len(indices), mask_id))
+        return chosen
 
     def _masses(self, view: View, drafts: Sequence[Draft]) -> list[float]:
         reliability = self.balance(view.options).reliability
-        free = view.root.count(view.end.mask_id)
-        probabilities = [
-            reliability.probability(draft.mass, free - draft.state.count(view.end.mask_id))
-            for draft in drafts
-        ]
-        states = [draft.state for draft in drafts]
-        return closed_masses(view.root, states, probabilities, view.end.mask_id)
+        probabilities = [reliability.probability(d.mass, depth_of(view, d)) for d in drafts]
+        places = [draft.place for draft in drafts]
+        return closed_masses(view.root, places, probabilities, view.end.mask_id)
 
-    def observe(self, view: View, drafts: Sequence[Draft], reached: Collection[State]) -> None:
+    def observe(self, view: View, drafts: Sequence[Draft], reached: Collection[Place]) -> None:
         """What became of a request's verified drafts."""
         balance = self.balance(view.options)
         reliability = balance.reliability
-        accepted = sum(draft.state in reached for draft in drafts)
+        # A full draft makes no step of its own: the copy behind it does.
+        accepted = sum(d.place in reached and view.end.mask_id in d.state for d in drafts)
         balance.verified += bool(drafts)
         balance.accepted += accepted
         share = self._shares.setdefault(kind_of(view.options), Share())
@@ -300,10 +305,8 @@ class AutoBudget:
         share.drafts += len(drafts)
         share.accepted += accepted
         share.most_drafts = max(share.most_drafts, len(drafts))
-        free = view.root.count(view.end.mask_id)
         for draft in drafts:
-            depth = free - draft.state.count(view.end.mask_id)
-            reliability.observe(draft.mass, depth, draft.state in reached)
+            reliability.observe(draft.mass, depth_of(view, draft), draft.place in reached)
 
     def forwarded(
         self, seconds: float, requests: int, plain_copies: int, copies: int, prefix: float

@@ -101,21 +101,22 @@ class Judged:
 
 
 def _noise(
-    sequence: Sequence, states: Seq[State], masked: Seq[Ints], device: torch.device
+    sequence: Sequence, start: int, states: Seq[State], masked: Seq[Ints], device: torch.device
 ) -> Tensor:
     """The noise ``[R, V]`` of every row."""
     tables: dict[int, Tensor] = {}
     for state, positions in zip(states, masked, strict=True):
         if len(positions) not in tables:
-            tables[len(positions)] = sequence.gumbel(state, device)
+            tables[len(positions)] = sequence.gumbel(start, state, device)
     if len(tables) == 1:
         (table,) = tables.values()
         return table[to_device(torch.from_numpy(np.concatenate(masked)), device)]
     return torch.cat([tables[len(m)][to_device(torch.from_numpy(m), device)] for m in masked])
 
 
-def judge(sequence: Sequence, states: Seq[State], logits_RV: Tensor) -> Judged:
-    """Draw the token and its confidence at every position of ``states`` that is asked for.
+def judge(sequence: Sequence, start: int, states: Seq[State], logits_RV: Tensor) -> Judged:
+    """Draw the token and its confidence at every position of ``states``, copies of the block at
+    ``start``, that is asked for.
 
     On a GPU this only begins: who judges all requests before reading one of them waits once.
     """
@@ -123,12 +124,12 @@ def judge(sequence: Sequence, states: Seq[State], logits_RV: Tensor) -> Judged:
     asked = [np.array(sequence.asked(state), dtype=np.int64) for state in states]
     positions = np.concatenate(asked)
     logits_RV = suppress_mask_token(logits_RV, spec.mask_token_id)
-    if sequence.block_start == 0 and set(states[0]) == {spec.mask_token_id}:
+    if start == 0 and set(states[0]) == {spec.mask_token_id}:
         # An empty prompt: nothing but masks is seen, so all rows are equal, and rounding, which
         # differs between devices, must not choose among them.
         logits_RV[1:] = logits_RV[0]
     warm = options.temperature > 0
-    noise = _noise(sequence, states, asked, logits_RV.device) if warm else None
+    noise = _noise(sequence, start, states, asked, logits_RV.device) if warm else None
     sampling = (options.temperature, options.top_k, options.top_p)
     drawn = perturbed_scores(logits_RV, noise, *sampling)
     tokens = drawn.argmax(dim=1)

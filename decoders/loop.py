@@ -13,17 +13,19 @@ import torch
 from torch import Tensor
 
 from decoders.auto_budget import AutoBudget
+from decoders.boundary import check_boundary
+from decoders.copies import Copies, copy_batch
 from decoders.cost_curve import measure_cost_curve
-from decoders.judge import Judged, judge
-from decoders.proposers.base import Draft, Origin, Proposer, View
+from decoders.drafting import Proposal, propose, view_of
+from decoders.passage import Judgement, Passage, judge_part
+from decoders.proposers.base import Proposer, View
 from decoders.request import Request, Result, Round
 from decoders.rules import Step
-from decoders.sequence import Copies, Sequence
+from decoders.sequence import Sequence
 from decoders.stale import Stale
 from decoders.state import State
-from decoders.walk import Walk, walk
 from models.spec import TargetSpec
-from models.target import NO_PARENT, CopyBatch
+from models.target import CopyBatch
 
 
 class Forwarder(Protocol):
@@ -37,10 +39,12 @@ class Forwarder(Protocol):
     def close_slot(self, slot: int) -> None: ...
     def prefill(self, slot: int, tokens: "tuple[int, ...]") -> None: ...
     def forward(self, batch: CopyBatch) -> Tensor: ...
+    def adopt(self, slot: int, index: int) -> None: ...
 
 
 class Observer(Protocol):
-    """Sees every round: the last accepted state, what the target said of it, its step there."""
+    """Sees every round, block by block: the last accepted state, what the target said of it, its
+    step there."""
 
     def observe(self, sequence: Sequence, state: State, stale: Stale, step: Step) -> None: ...
 
@@ -105,35 +109,35 @@ class Decoder:
         sequence.prefilled = True
 
     def _round(self, sequences: list[Sequence]) -> list[Sequence]:
-        views, proposed = self._propose(sequences, self._drafting(sequences))
+        proposals = self._propose(sequences, self._drafting(sequences))
         started = perf_counter()
-        drafts = self._allot(sequences, views, proposed)
+        self._allot(sequences, proposals)
         parts = [
-            sequence.copies([draft.state for draft in found])
-            for sequence, found in zip(sequences, drafts, strict=True)
+            sequence.copies(proposals[index].places if index in proposals else [])
+            for index, sequence in enumerate(sequences)
         ]
-        batch, num_rows = copy_batch(sequences, parts)
+        slots = [sequence.slot for sequence in sequences]
+        batch, num_rows = copy_batch(slots, parts, self.target.spec.mask_token_id)
         prefix = mean_prefix(sequences)
         logits_RV = self.target.forward(batch)
         autos = [is_auto(sequence) for sequence in sequences]
         done = []
         # All are begun before the first is read, so that a GPU is waited for once.
         judged = [
-            judge(sequence, part.states[part.root :], rows)
-            for sequence, part, rows in zip(
-                sequences, parts, logits_RV.split(num_rows), strict=True
-            )
+            judge_part(*each)
+            for each in zip(sequences, parts, logits_RV.split(num_rows), strict=True)
         ]
         for index, (sequence, part, told) in enumerate(zip(sequences, parts, judged, strict=True)):
-            result, finished = self._commit(sequence, part, told)
+            passage, finished = self._commit(sequence, part, told)
             if finished:
                 done.append(sequence)
-            view = views[index]
-            if view is not None and autos[index]:
-                self.auto.observe(view, drafts[index], result.reached(part.states[part.root]))
+            if autos[index] and index in proposals:
+                reached = passage.reached(part.root, sequence.blank)
+                self.auto.observe(proposals[index].view, proposals[index].drafts, reached)
         if any(autos):
             seconds, copies = perf_counter() - started, len(batch.slots)
-            plain = copies - sum(len(f) for f, auto in zip(drafts, autos, strict=True) if auto)
+            drafted = (part.num_drafts for part, auto in zip(parts, autos, strict=True) if auto)
+            plain = copies - sum(drafted)
             self.auto.forwarded(seconds, len(sequences), plain, copies, prefix)
         return done
 
@@ -152,12 +156,9 @@ class Decoder:
             for s, drafts in zip(sequences, able, strict=True)
         ]
 
-    def _propose(
-        self, sequences: list[Sequence], drafting: list[bool]
-    ) -> tuple[list[View | None], list[list[Draft]]]:
-        """What every drafting sequence showed its proposer, and what that drafted."""
-        views: list[View | None] = [None] * len(sequences)
-        drafts: list[list[Draft]] = [[] for _ in sequences]
+    def _propose(self, sequences: list[Sequence], drafting: list[bool]) -> dict[int, Proposal]:
+        """What is proposed for every drafting sequence, by its number."""
+        proposals: dict[int, Proposal] = {}
         for method, proposer in self.proposers.items():
             asking = [
                 index
@@ -168,10 +169,9 @@ class Decoder:
                 continue
             started = perf_counter()
             shown = [self._view(sequences[index], sequences) for index in asking]
-            proposed = proposer.propose(shown)
+            found = propose(proposer, [sequences[index] for index in asking], shown)
             seconds = (perf_counter() - started) / len(asking)
-            for index, view, found in zip(asking, shown, proposed, strict=True):
-                views[index], drafts[index] = view, found
+            proposals |= zip(asking, found, strict=True)
             asked = {
                 sequences[index].kind: sequences[index].request.options
                 for index in asking
@@ -179,7 +179,7 @@ class Decoder:
             }
             for options in asked.values():
                 self.auto.proposed(options, seconds)
-        return views, drafts
+        return proposals
 
     def _view(self, sequence: Sequence, beside: list[Sequence]) -> View:
         view = view_of(sequence)
@@ -187,42 +187,43 @@ class Decoder:
             return view
         return self.auto.limited(view, len(beside), mean_prefix(beside))
 
-    def _allot(
-        self, sequences: list[Sequence], views: list[View | None], drafts: list[list[Draft]]
-    ) -> list[list[Draft]]:
+    def _allot(self, sequences: list[Sequence], proposals: dict[int, Proposal]) -> None:
         """Cut the drafts of ``auto`` requests to what the forward is worth."""
-        shared = [
-            (index, view)
-            for index, view in enumerate(views)
-            if view is not None and is_auto(sequences[index])
-        ]
+        shared = {i: each for i, each in proposals.items() if is_auto(sequences[i])}
         if not shared:
-            return drafts
-        deciding = {index for index, _ in shared}
-        fixed = sum(len(found) for i, found in enumerate(drafts) if i not in deciding)
+            return
+        fixed = sum(len(each.places) for i, each in proposals.items() if i not in shared)
+        fixed += sum(len(each.refresh) for each in shared.values())
         stored = sum(sequence.unstored is not None for sequence in sequences)
         chosen = self.auto.choose(
-            [view for _, view in shared],
-            [drafts[index] for index, _ in shared],
+            [each.view for each in shared.values()],
+            [each.drafts for each in shared.values()],
             requests=len(sequences),
             copies=len(sequences) + stored + fixed,
             prefix=mean_prefix(sequences),
         )
-        for (index, _), found in zip(shared, chosen, strict=True):
-            drafts[index] = found
-        return drafts
+        for (index, each), found in zip(shared.items(), chosen, strict=True):
+            proposals[index] = each._replace(drafts=found)
 
-    def _commit(self, sequence: Sequence, part: Copies, judged: Judged) -> tuple[Walk, bool]:
-        states = part.states[part.root :]
-        copy_of = {state: index for index, state in enumerate(states)}
-        result = walk(states[0], copy_of, judged.step, sequence.end.finished)
-        if self.observer is not None:
-            stale = judged.stale(result.last)
-            self.observer.observe(sequence, states[result.last], stale, result.steps[-1])
+    def _commit(self, sequence: Sequence, part: Copies, judged: Judgement) -> tuple[Passage, bool]:
+        """Commit what a forward said; returns it, and whether the text is complete."""
+        options = sequence.request.options
         # Read only when a proposer asks: in a round without drafts it would be paid for nothing.
-        drafts = sequence.request.options.drafts
-        later = judged.stale_later(result.last) if drafts else None
-        return result, sequence.apply(part, result, later)
+        passage = judged.passage(keeps=options.drafts or self.observer is not None)
+        if options.draft_refresh and part.full:
+            sequence.openings = judged.openings()
+        steps: tuple[Step, ...] = ()
+        finished = False
+        for leg in passage.legs:
+            if self.observer is not None:
+                assert leg.stale is not None
+                self.observer.observe(sequence, leg.last, leg.stale(), leg.steps[-1])
+            placed, finished = sequence.advance(leg, leg is not passage.legs[-1])
+            steps += placed
+        if passage.adopted is not None:
+            self.target.adopt(sequence.slot, passage.adopted)
+        sequence.rounds.append(Round(part.kind, part.num_drafts, passage.accepted, steps))
+        return passage, finished
 
 
 def is_auto(sequence: Sequence) -> bool:
@@ -236,39 +237,6 @@ def mean_prefix(sequences: list[Sequence]) -> float:
     return sum(sequence.block_start for sequence in sequences) / len(sequences)
 
 
-def view_of(sequence: Sequence) -> View:
-    """What a proposer may see of a sequence."""
-    assert sequence.stale is not None
-    return View(
-        root=sequence.state,
-        stale=sequence.stale(),
-        options=sequence.request.options,
-        end=sequence.end,
-        origin=Origin(sequence.request, sequence.block_start),
-    )
-
-
-def copy_batch(sequences: list[Sequence], parts: list[Copies]) -> tuple[CopyBatch, list[int]]:
-    """All requests' copies side by side, and how many logit rows each request asked for."""
-    slots: list[int] = []
-    parents: list[int] = []
-    states: list[State] = []
-    stores: list[bool] = []
-    rows: list[Tensor] = []
-    for sequence, part in zip(sequences, parts, strict=True):
-        first = len(states)
-        slots += [sequence.slot] * len(part.states)
-        parents += [p if p == NO_PARENT else first + p for p in part.parents]
-        stores += part.stores
-        states += part.states
-        asked = torch.tensor(part.states[part.root :]) == sequence.spec.mask_token_id
-        asked[:, sequence.editable_from :] = True
-        offset = (first + part.root) * sequence.spec.block_size
-        rows.append(asked.flatten().nonzero().squeeze(1) + offset)
-    batch = CopyBatch(slots, torch.tensor(states), parents, stores, torch.cat(rows))
-    return batch, [len(r) for r in rows]
-
-
 def check_request(request: Request, spec: TargetSpec) -> None:
     """Raise ``ValueError`` for a prompt that this target cannot take."""
     for token in request.prompt_ids:
@@ -277,6 +245,7 @@ def check_request(request: Request, spec: TargetSpec) -> None:
                 f"prompt_ids of {request.id}: {token} is not a text token of this target "
                 f"(0..{spec.vocab_size - 1} without the mask id {spec.mask_token_id})"
             )
+    check_boundary(request.options, spec)
     length = len(request.prompt_ids) + request.options.max_new_tokens
     if length > spec.max_positions:
         raise ValueError(

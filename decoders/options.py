@@ -67,7 +67,7 @@ _COMMON = {
     "cache_refresh",
     "batch_size",
 }
-_DRAFTING = _COMMON | {"cap", "budget"}
+_DRAFTING = _COMMON | {"cap", "budget", "cross_block", "draft_refresh"}
 OPTIONS_OF: dict[str, set[str]] = {
     "standard": _COMMON | {"cap"},
     "threshold": _COMMON | {"tau", "edit_tau", "edit_passes"},
@@ -89,6 +89,13 @@ class DecodeOptions(BaseModel, frozen=True):
     budget: Budget = 8
     """Most drafts D that ride in one verification forward; ``auto`` decides it in every round, from
     the measured cost of a forward."""
+    cross_block: bool = False
+    """A draft that fills its block goes on into the next one: copies of that ride behind it, and
+    when it is accepted the next block needs no forward to open. Block-causal targets only."""
+    draft_refresh: int = Field(default=0, ge=0)
+    """Once at most so many positions of a block are masked, the next block's masked copy rides
+    behind the likeliest fill, so that the next block begins with drafts; 0 is off. Block-causal
+    targets only."""
     gamma: float = Field(default=0.0, ge=0, lt=1)
     """Mass floor: drafts of smaller mass are not verified (SPOT-gamma)."""
     hedge: float = Field(default=0.6, ge=0, le=1)

@@ -5,13 +5,17 @@ has to run; which of its drafts the target would have reached is read off the tr
 """
 
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 
+from decoders.boundary import across, cut
 from decoders.options import DecodeOptions
-from decoders.proposers.base import Draft, Origin, Proposer, View
+from decoders.proposers.base import Draft, Origin, Place, Proposer, View
 from decoders.proposers.oracle import OracleProposer
 from decoders.request import Kind, Request, Result, Round
 from decoders.rules import Step
-from decoders.trace import Trace, TracedBlock
+from decoders.state import fill
+from decoders.trace import Trace, TracedBlock, TracedState
 
 Asking = Generator[View, list[Draft], list[Round]]
 """A replay that yields a root, is sent its drafts, and returns its rounds."""
@@ -57,6 +61,11 @@ def _propose(views: list[View], proposer: Proposer | None) -> list[list[Draft]]:
 def check_setting(request: Request, options: DecodeOptions) -> None:
     """Raise ``ValueError`` unless the trace of ``request`` tells what ``options`` would do."""
     fixed_budget(options)
+    if options.draft_refresh:
+        raise ValueError(
+            f"decode.draft_refresh {options.draft_refresh}: what the target says behind a fill "
+            "that it does not make stands in no trace; replay takes 0, a live run any"
+        )
     traced, asked = request.options.rule(), as_recorded(request, options).rule()
     for key in traced.keys() | asked.keys():
         if traced.get(key) != asked.get(key):
@@ -81,32 +90,85 @@ def as_recorded(request: Request, options: DecodeOptions) -> DecodeOptions:
     )
 
 
+@dataclass(frozen=True)
+class Root:
+    """A state of a trace that a round may begin at: ``states[index]`` of its block, which is the
+    ``number``-th."""
+
+    trace: Trace
+    number: int
+    index: int
+
+    @property
+    def block(self) -> TracedBlock:
+        return self.trace.blocks[self.number]
+
+    @property
+    def traced(self) -> TracedState:
+        return self.block.states[self.index]
+
+    @property
+    def opens(self) -> bool:
+        """Nothing is drafted at a block's first state: no distribution of it is known."""
+        return self.index == 0
+
+    def view(self, options: DecodeOptions) -> View:
+        """What a proposer is shown here."""
+        return View(
+            self.traced.state,
+            self.block.states[self.index - 1].stale,
+            options,
+            self.block.end,
+            Origin(self.trace.request, self.block.start),
+            crosses=options.cross_block,
+        )
+
+    def drafts(self, found: Sequence[Draft], options: DecodeOptions) -> list[Draft]:
+        """What is verified here of a proposer's drafts: the next block's masked copies are added,
+        the budget cuts."""
+        mask_id = self.block.end.mask_id
+        blank = (mask_id,) * len(self.traced.state)
+        return cut(across(found, lambda _: blank, mask_id), fixed_budget(options), mask_id)
+
+    def following(self) -> list[Place]:
+        """The places that the target reaches from here, in order, as far as drafts can lie."""
+        places: list[Place] = [(None, t.state) for t in self.block.states[self.index + 1 :]]
+        if self.number + 1 < len(self.trace.blocks):
+            last = self.block.states[-1]
+            full = fill(last.state, last.step)
+            first = self.trace.blocks[self.number + 1].states[0].state
+            places.append((full, first))
+        return places
+
+
+def roots_of(trace: Trace) -> list[Root]:
+    """Every state of the trace, in order."""
+    return [
+        Root(trace, number, index)
+        for number, block in enumerate(trace.blocks)
+        for index in range(len(block.states))
+    ]
+
+
 def _replay_trace(trace: Trace, options: DecodeOptions) -> Asking:
+    """The rounds of one request: a forward that opens the block, or draft and walk, until all
+    states are left behind."""
     rounds = [Round("prefill")] * trace.prefills
     options = as_recorded(trace.request, options)
-    for block in trace.blocks:
-        rounds += yield from _replay_block(block, Origin(trace.request, block.start), options)
-    return rounds
-
-
-def _replay_block(block: TracedBlock, origin: Origin, options: DecodeOptions) -> Asking:
-    """The rounds of one block: the opening forward, then draft and walk until it is done."""
-    states = block.states
-    rounds = [Round("open", steps=(absolute_step(block, 0),))]
-    root = 1
-    while root < len(states):
+    roots = roots_of(trace)
+    steps = [absolute_step(root.block, root.index) for root in roots]
+    at = 0
+    while at < len(roots):
+        root = roots[at]
         drafts: list[Draft] = []
-        if options.drafts:
-            view = View(states[root].state, states[root - 1].stale, options, block.end, origin)
-            drafts = yield view
-        reachable = {draft.state for draft in drafts}
-        last = root
-        while last + 1 < len(states) and states[last + 1].state in reachable:
-            last += 1
-        kind: Kind = "verify" if drafts else "step"
-        steps = tuple(absolute_step(block, index) for index in range(root, last + 1))
-        rounds.append(Round(kind, len(drafts), last - root, steps))
-        root = last + 1
+        if options.drafts and not root.opens:
+            drafts = root.drafts((yield root.view(options)), options)
+        reachable = {draft.place for draft in drafts}
+        accepted = len(list(takewhile(reachable.__contains__, root.following())))
+        kind: Kind = "verify" if drafts else "open" if root.opens else "step"
+        made = tuple(steps[at : at + accepted + 1])
+        rounds.append(Round(kind, len(drafts), accepted, made))
+        at += accepted + 1
     return rounds
 
 

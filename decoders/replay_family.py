@@ -12,13 +12,18 @@ from dataclasses import dataclass, field
 from itertools import accumulate, islice, takewhile
 
 from decoders.options import DecodeOptions
-from decoders.proposers.base import Draft, Origin, Proposer, View
+from decoders.proposers.base import Draft, Place, Proposer
 from decoders.proposers.oracle import OracleProposer
-from decoders.replay import absolute_step, as_recorded, check_setting, fixed_budget
-from decoders.request import Result, Round
+from decoders.replay import (
+    absolute_step,
+    as_recorded,
+    check_setting,
+    fixed_budget,
+    roots_of,
+)
+from decoders.request import Kind, Result, Round
 from decoders.rules import Step
-from decoders.state import State
-from decoders.trace import Trace, TracedBlock
+from decoders.trace import Trace
 
 BATCH = 32
 """Roots that are asked about together: they share the order model's forwards."""
@@ -33,10 +38,13 @@ class Reach:
     needed: tuple[int, ...]
     """``needed[k]``: how many drafts it takes to hold the k + 1 states that follow the root; it
     ends at the first state that is not drafted."""
+    full: frozenset[int] = frozenset()
+    """Places of full drafts, which are verified only with the copy behind them."""
 
     def drafts(self, budget: int, floor: float) -> int:
         """How many drafts a setting verifies behind this root."""
-        return min(budget, bisect_right(self.lightness, -floor))
+        count = min(budget, bisect_right(self.lightness, -floor))
+        return count - (count in self.full)
 
     def accepted(self, drafts: int) -> int:
         """How many of them the target goes through."""
@@ -45,30 +53,6 @@ class Reach:
 
 NOTHING = Reach((), ())
 """Of a method that does not draft."""
-
-
-@dataclass(frozen=True)
-class Root:
-    """A state that a round of some setting may begin at: ``block.states[index]``."""
-
-    trace: Trace
-    block: TracedBlock
-    index: int
-
-    def view(self, options: DecodeOptions) -> View:
-        """What a proposer is shown here."""
-        states, request = self.block.states, self.trace.request
-        return View(
-            states[self.index].state,
-            states[self.index - 1].stale,
-            as_recorded(request, options),
-            self.block.end,
-            Origin(request, self.block.start),
-        )
-
-    def following(self) -> Iterator[State]:
-        """The states that the target reaches from here, in order."""
-        return (traced.state for traced in self.block.states[self.index + 1 :])
 
 
 def replay_settings(
@@ -85,11 +69,12 @@ def replay_settings(
     if isinstance(proposer, OracleProposer):
         proposer.futures.learn(traces)
     reaches = ask(traces, list(families.values()), proposer)
-    steps = [[_steps(block) for block in trace.blocks] for trace in traces]
-    paths = dict(zip(families, (_paths(steps, iter(each)) for each in reaches), strict=True))
+    paths = {
+        family: _paths(traces, iter(each)) for family, each in zip(families, reaches, strict=True)
+    }
     for options in settings:
-        blocks_of = paths[family_of(options)]
-        yield [_result(*each, options) for each in zip(traces, blocks_of, strict=True)]
+        found = paths[family_of(options)]
+        yield [_result(*each, options) for each in zip(traces, found, strict=True)]
 
 
 def family_of(options: DecodeOptions) -> DecodeOptions:
@@ -111,80 +96,86 @@ def widest(settings: Iterable[DecodeOptions]) -> dict[DecodeOptions, DecodeOptio
 def ask(
     traces: Sequence[Trace], families: Sequence[DecodeOptions], proposer: Proposer | None
 ) -> list[list[Reach]]:
-    """For each family the reach of every root of the traces, in order.
+    """For each family the reach of every state of the traces, in order; of those that open a block
+    it is nothing.
 
     All families are asked about a batch of roots in one call, so that they share what the proposer
     says of the same states.
     """
-    roots = [
-        Root(trace, block, index)
-        for trace in traces
-        for block in trace.blocks
-        for index in range(1, len(block.states))
-    ]
+    roots = [root for trace in traces for root in roots_of(trace)]
     found: list[list[Reach]] = [[] for _ in families]
     for start in range(0, len(roots), BATCH):
         batch = roots[start : start + BATCH]
-        views = [root.view(options) for options in families if options.drafts for root in batch]
-        drafts = iter(proposer.propose(views) if proposer is not None and views else ())
+        views = [
+            root.view(as_recorded(root.trace.request, options))
+            for options in families
+            for root in batch
+            if options.drafts and not root.opens
+        ]
+        answers = iter(proposer.propose(views) if proposer is not None and views else ())
         for options, reaches in zip(families, found, strict=True):
-            drafted = options.drafts and proposer is not None
-            reaches += [
-                reach_of(next(drafts), r.following()) if drafted else NOTHING for r in batch
-            ]
+            drafted = proposer is not None and options.drafts
+            for root in batch:
+                if not drafted or root.opens:
+                    reaches.append(NOTHING)
+                    continue
+                drafts = root.drafts(next(answers), options)
+                reaches.append(reach_of(drafts, root.following(), root.block.end.mask_id))
     return found
 
 
-def reach_of(drafts: Sequence[Draft], following: Iterable[State]) -> Reach:
-    """What a list of drafts says about the states that really follow its root."""
-    places = {draft.state: place for place, draft in enumerate(drafts, start=1)}
-    reached = takewhile(bool, (places.get(state, 0) for state in following))
-    return Reach(tuple(-draft.path_mass for draft in drafts), tuple(accumulate(reached, max)))
+def reach_of(drafts: Sequence[Draft], following: Iterable[Place], mask_id: int) -> Reach:
+    """What a list of drafts says about the places that are really reached from its root."""
+    places = {draft.place: number for number, draft in enumerate(drafts, start=1)}
+    reached = takewhile(bool, (places.get(place, 0) for place in following))
+    return Reach(
+        tuple(-draft.path_mass for draft in drafts),
+        tuple(accumulate(reached, max)),
+        frozenset(n for n, draft in enumerate(drafts, start=1) if mask_id not in draft.state),
+    )
 
 
 @dataclass(frozen=True)
-class BlockPath:
-    """A block's steps, one from each of its states, and the reach of all states but the first.
+class Path:
+    """A trace's steps, one from each of its states, with their reaches; blocks are ``opened`` at
+    some of them.
 
     Settings share most of their rounds, so that each is made once.
     """
 
     steps: tuple[Step, ...]
+    opened: frozenset[int]
     reaches: tuple[Reach, ...]
     made: dict[tuple[int, int], Round] = field(default_factory=dict)
 
     def rounds(self, budget: int, floor: float) -> Iterator[Round]:
         """The rounds of one setting."""
-        yield Round("open", steps=self.steps[:1])
-        root = 1
+        root = 0
         while root < len(self.steps):
-            key = root, self.reaches[root - 1].drafts(budget, floor)
+            key = root, self.reaches[root].drafts(budget, floor)
             round = self.made.get(key) or self.made.setdefault(key, self._round(*key))
             yield round
             root += round.accepted + 1
 
     def _round(self, root: int, drafts: int) -> Round:
-        accepted = self.reaches[root - 1].accepted(drafts)
+        accepted = self.reaches[root].accepted(drafts)
         steps = self.steps[root : root + accepted + 1]
-        return Round("verify" if drafts else "step", drafts, accepted, steps)
+        kind: Kind = "verify" if drafts else "open" if root in self.opened else "step"
+        return Round(kind, drafts, accepted, steps)
 
 
-def _steps(block: TracedBlock) -> tuple[Step, ...]:
-    return tuple(absolute_step(block, index) for index in range(len(block.states)))
+def _paths(traces: Sequence[Trace], reaches: Iterator[Reach]) -> list[Path]:
+    """By trace; ``reaches`` are those of all their states, in order."""
+    paths = []
+    for trace in traces:
+        roots = roots_of(trace)
+        steps = tuple(absolute_step(root.block, root.index) for root in roots)
+        opened = frozenset(at for at, root in enumerate(roots) if root.opens)
+        paths.append(Path(steps, opened, tuple(islice(reaches, len(roots)))))
+    return paths
 
 
-def _paths(
-    steps: Sequence[Sequence[tuple[Step, ...]]], reaches: Iterator[Reach]
-) -> list[list[BlockPath]]:
-    """By trace and block; ``reaches`` are those of all roots, in order."""
-    return [
-        [BlockPath(of_block, tuple(islice(reaches, len(of_block) - 1))) for of_block in of_trace]
-        for of_trace in steps
-    ]
-
-
-def _result(trace: Trace, blocks: Sequence[BlockPath], options: DecodeOptions) -> Result:
+def _result(trace: Trace, path: Path, options: DecodeOptions) -> Result:
     rounds = [Round("prefill")] * trace.prefills
-    for block in blocks:
-        rounds += block.rounds(fixed_budget(options), options.gamma)
+    rounds += path.rounds(fixed_budget(options), options.gamma)
     return Result(trace.request, trace.token_ids, trace.stop_reason, tuple(rounds), seconds=0.0)

@@ -3,42 +3,20 @@
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from decoders.auto_budget import kind_of
+from decoders.boundary import Leg, Opening, nearest
+from decoders.copies import Copies, arrange
 from decoders.noise import gumbel_table, row_seed
-from decoders.request import Kind, Request, Result, Round
+from decoders.proposers.base import Place
+from decoders.request import Request, Result, Round
+from decoders.rules import Step
 from decoders.stale import Stale
-from decoders.state import BlockEnd, State
-from decoders.walk import Walk
+from decoders.state import BlockEnd, State, fill
 from models.spec import TargetSpec
-from models.target import NO_PARENT
-
-
-@dataclass(frozen=True)
-class Copies:
-    """One request's part of a forward: ``states[0]`` may be a full block to store; the root is
-    ``states[root]``, its drafts follow."""
-
-    kind: Kind
-    states: tuple[State, ...]
-    root: int = 0
-
-    @property
-    def parents(self) -> list[int]:
-        """Parents relative to this part's first copy."""
-        return (
-            [NO_PARENT] + [0] * (len(self.states) - 1)
-            if self.root
-            else ([NO_PARENT] * len(self.states))
-        )
-
-    @property
-    def stores(self) -> list[bool]:
-        return [index < self.root for index in range(len(self.states))]
 
 
 class Sequence:
@@ -54,6 +32,7 @@ class Sequence:
         self.limit = self.prompt_end + request.options.max_new_tokens
         self.stop_ids = () if request.options.ignore_stop else spec.stop_token_ids
         self.rounds: list[Round] = []
+        self._gumbel: dict[int, Tensor] = {}
         self.committed: list[int] = list(request.prompt_ids[: self.aligned_prompt])
         self.unstored: State | None = None
         self.prefilled = False
@@ -80,11 +59,22 @@ class Sequence:
     def block_start(self) -> int:
         return len(self.committed)
 
+    @property
+    def next_start(self) -> int:
+        return self.block_start + self.spec.block_size
+
+    @property
+    def blank(self) -> State:
+        """A block of which nothing is filled."""
+        return (self.spec.mask_token_id,) * self.spec.block_size
+
     def _open_block(self, state: State) -> None:
         self.state = state
         self.stale: Callable[[], Stale] | None = None
+        self.openings: dict[State, Opening] = {}
+        """What was said of the next block in this one's forwards, where that is kept."""
         self.opened = False
-        self._gumbel: Tensor | None = None
+        self._gumbel.pop(self.block_start - self.spec.block_size, None)
         self._passes = 0
         self.settled = not self.request.options.edits
 
@@ -104,65 +94,71 @@ class Sequence:
     @property
     def end(self) -> BlockEnd:
         """What ends the active block or the text in it."""
-        start = self.block_start
+        return self.end_of(self.block_start)
+
+    def end_of(self, start: int) -> BlockEnd:
+        """What ends the block at ``start`` or the text in it."""
         mask_id = self.spec.mask_token_id
         return BlockEnd(mask_id, self.prompt_end - start, self.limit - start, self.stop_ids)
 
-    def gumbel(self, state: State, device: torch.device) -> Tensor:
-        """The noise table ``[L, V]`` that ``state`` of the active block is drawn with.
+    def gumbel(self, start: int, state: State, device: torch.device) -> Tensor:
+        """The noise table ``[L, V]`` that ``state`` of the block at ``start`` is drawn with.
 
         Coupled, it is one for the whole block, which is kept. Uncoupled, it depends on the number
         of fills, so that each step draws anew and a run is still a function of its seed.
         """
         spec, seed = self.spec, self.request.noise_seed
-        size = (self.block_start, spec.block_size, spec.vocab_size)
+        size = (start, spec.block_size, spec.vocab_size)
         if not self.request.options.coupled:
-            fills = self.block_start + len(state) - state.count(spec.mask_token_id)
+            fills = start + len(state) - state.count(spec.mask_token_id)
             return gumbel_table(row_seed(seed, f"fills {fills}"), *size, device)
-        if self._gumbel is None:
-            self._gumbel = gumbel_table(seed, *size, device)
-        return self._gumbel
+        if start not in self._gumbel:
+            self._gumbel[start] = gumbel_table(seed, *size, device)
+        return self._gumbel[start]
 
-    def copies(self, drafts: Seq[State]) -> Copies:
-        """What this request forwards next."""
-        if not self.opened:
-            if self.unstored is None:
-                return Copies("open", (self.state,))
-            return Copies("open", (self.unstored, self.state), root=1)
-        return Copies("verify" if drafts else "step", (self.state, *drafts))
+    def copies(self, places: Seq[Place]) -> Copies:
+        """What this request forwards next, its drafts at ``places``."""
+        opens, mask_id = not self.opened, self.spec.mask_token_id
+        return arrange(places, self.state, self.unstored, opens, mask_id, self.editable_from)
 
-    def apply(self, copies: Copies, result: Walk, stale: Callable[[], Stale] | None) -> bool:
-        """Take in what a forward committed, and what reads the last accepted state's distribution;
-        returns whether the text is complete."""
+    def advance(self, leg: Leg, goes_on: bool) -> tuple[tuple[Step, ...], bool]:
+        """Commit a leg's steps in the active block, whose prefix is stored now. A full block makes
+        room for the next one, which is open already where another leg ``goes_on`` in it.
+
+        Returns the steps by absolute positions, and whether the text is complete.
+        """
         start = self.block_start
-        steps = tuple(
-            tuple((start + position, token) for position, token in step) for step in result.steps
-        )
-        num_drafts = len(copies.states) - copies.root - 1
-        self.rounds.append(Round(copies.kind, num_drafts, result.accepted, steps))
+        # Read only when a proposer asks: in a round without drafts it would be paid for nothing.
+        self.stale = leg.stale if self.request.options.drafts else None
+        placed = tuple(tuple((start + position, t) for position, t in step) for step in leg.steps)
+        reached = self.state
+        for step in leg.steps:
+            reached = fill(reached, step)
         if not self.settled:
-            self._settle(result)
-        self.state, self.stale = result.state, stale
-        self.opened, self.unstored = True, None
+            self._settle(leg, reached)
+        self.state, self.opened, self.unstored = reached, True, None
         if not self.settled:
-            return False
+            return placed, False
         if self.end.text_ended(self.state):
-            return True
+            return placed, True
         if self.spec.mask_token_id not in self.state:
-            self.unstored = self.state
+            opening = nearest(self.openings, self.state) if self.openings else None
             self.committed.extend(self.state)
-            self._open_block((self.spec.mask_token_id,) * self.spec.block_size)
-        return False
+            self.unstored = None if goes_on else self.state
+            self._open_block(self.blank)
+            self.opened = goes_on
+            self.stale = opening.stale if opening else None
+        return placed, False
 
-    def _settle(self, result: Walk) -> None:
+    def _settle(self, leg: Leg, reached: State) -> None:
         """With editing a block is decoded to its end before anything in it counts: until it is
         full, and a pass over the full block has replaced nothing or was the last one."""
         mask_id = self.spec.mask_token_id
         is_pass = mask_id not in self.state
         self._passes += is_pass
-        unchanged = is_pass and not result.steps[-1]
+        unchanged = is_pass and not leg.steps[-1]
         last = self._passes == self.request.options.edit_passes
-        self.settled = mask_id not in result.state and (unchanged or last)
+        self.settled = mask_id not in reached and (unchanged or last)
 
     def text_so_far(self) -> tuple[int, ...]:
         """Generated ids up to the first mask, the first stop id or the limit; they never change, so

@@ -73,25 +73,31 @@ class DraftTree:
         candidates: Candidates,
         budget: int,
         floor: float,
-        finished: Callable[[State], bool],
+        barren: Callable[[State], bool],
     ) -> None:
+        """``barren`` states are not kept."""
         self.root = Node(root, (), 0.0, 0.0)
         self.tokens: list[int] = candidates.tokens.ravel().tolist()
         self.log_probs = candidates.log_probs
         self.num_candidates = candidates.tokens.shape[1]
         self.budget = budget
         self.floor = floor
-        self.finished = finished
+        self.barren = barren
+        self.most_fills = len(root)
+        """Of a state that has children; known once the root is expanded."""
         self.kept: dict[State, Node] = {}
         """In the order of :meth:`Node.order`."""
 
     def frontier(self) -> list[Node]:
-        """Kept nodes that were not expanded yet (at first, the root): all of one depth."""
+        """Kept nodes that can be and were not expanded yet (at first, the root): all of one
+        depth."""
         nodes = [self.root, *self.kept.values()]
-        return [node for node in nodes if node.log_factors is None]
+        return [n for n in nodes if n.log_factors is None and len(n.fills) < self.most_fills]
 
     def grow(self, nodes: Sequence[Node], scores: Sequence[Scores]) -> None:
         """Expand the frontier with its position scores, merge equal states, cut to the budget."""
+        if nodes[0] is self.root:
+            self.most_fills = int(np.isfinite(scores[0]).sum())
         log_factors_NLC = np.stack(scores)[:, :, None] + self.log_probs
         for node, log_factors in zip(nodes, log_factors_NLC, strict=True):
             node.log_factors = log_factors.ravel()
@@ -119,7 +125,7 @@ class DraftTree:
             parent = nodes[owner]
             state = fill(parent.state, ((index // self.num_candidates, self.tokens[index]),))
             # A state's best path comes first.
-            if state not in children and not self.finished(state):
+            if state not in children and not self.barren(state):
                 fills = (*parent.fills, index)
                 children[state] = Node(state, fills, float(log_masses[flat]), mass)
                 last = mass

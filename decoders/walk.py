@@ -15,32 +15,20 @@ class Walk:
     state: State
     last: int
 
-    @property
-    def accepted(self) -> int:
-        """Drafts that the target reached."""
-        return len(self.steps) - 1
-
-    def reached(self, root: State) -> set[State]:
-        """The states that the steps lead to from ``root``."""
-        found: set[State] = set()
-        for step in self.steps:
-            root = fill(root, step)
-            found.add(root)
-        return found
-
 
 def walk(
     root: State,
     copy_of: Mapping[State, int],
     step_of: Callable[[int], Step],
     finished: Callable[[State], bool],
+    copy: int = 0,
 ) -> Walk:
-    """Commit the target's step from the root (copy 0) and from every draft it leads to.
+    """Commit the target's step from the root (``copy``) and from every draft it leads to.
 
     A draft counts only when it *is* the state that the target reached (state equality, SPOT
     Proposition 1), so the accepted path is unique and at least one step is committed.
     """
-    state, copy, steps = root, 0, []
+    state, steps = root, []
     while True:
         step = step_of(copy)
         steps.append(step)

@@ -48,7 +48,7 @@ class BucketedTarget(Target):
 
     def _hidden(self, batch: CopyBatch) -> Tensor:
         """Final hidden states ``[C, L, D]`` of all copies; what they keep is written."""
-        runs, offered = slot_runs(batch.slots), unstored_parents(batch)
+        runs, offered = slot_runs(batch.slots), batch.offered()
         for slot, _, _ in runs:
             self.caches[slot].reserve((2 + len(offered.get(slot, ()))) * self.spec.block_size)
         if self.pool.moves != self._moves:
@@ -107,13 +107,3 @@ class BucketedTarget(Target):
             return merge_packed(parts).view(q.shape)
 
         return attend
-
-
-def unstored_parents(batch: CopyBatch) -> dict[int, list[int]]:
-    """By slot, the copies that others stand behind and that are not stored: what they wrote stays
-    as scratch, block by block, behind the place of a stored one."""
-    found: dict[int, list[int]] = {}
-    for copy in sorted({parent for parent in batch.parents if parent >= 0}):
-        if not batch.stores[copy]:
-            found.setdefault(batch.slots[copy], []).append(copy)
-    return found

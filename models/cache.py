@@ -10,7 +10,8 @@ class PrefixCache:
     """Keys and values ``[layers, K, capacity, E]``, of which the first ``length`` tokens count.
 
     Room beyond ``length`` is scratch: a forward writes there, and what it wrote becomes part of
-    the prefix only through :meth:`advance`, a whole number of blocks at a time.
+    the prefix only through :meth:`advance`, a whole number of blocks at a time. Blocks written
+    further out than the next one are offered: one of them may be adopted as that one later.
     """
 
     def __init__(
@@ -20,12 +21,16 @@ class PrefixCache:
         self.length = 0
         self.last_hidden: Tensor | None = None
         """Of the prefix's last token: a shifted prediction of the next block begins with it."""
+        self.offered: list[Tensor] = []
+        """Hidden states of the last tokens of the offered blocks, which lie 1, 2, ... places behind
+        where the next block goes."""
         shape = (spec.num_layers, num_kv_heads, 0, spec.head_dim)
         self.keys = torch.empty(shape, dtype=dtype, device=device)
         self.values = torch.empty(shape, dtype=dtype, device=device)
 
     def reserve(self, tokens: int) -> None:
-        """Make room for ``tokens`` beyond the prefix; capacity at least doubles when it grows."""
+        """Make room for ``tokens`` beyond the prefix; capacity at least doubles when it grows, and
+        scratch is lost (offered blocks need no more room than they had)."""
         need = self.length + tokens
         if need <= self.keys.shape[2]:
             return
@@ -38,11 +43,13 @@ class PrefixCache:
         new[:, :, : self.length] = old[:, :, : self.length]
         return new
 
-    def write(self, layer: int, k_TKE: Tensor, v_TKE: Tensor) -> None:
-        """Put one layer's keys and values right behind the prefix (scratch until advanced)."""
-        end = self.length + k_TKE.shape[0]
-        self.keys[layer, :, self.length : end] = k_TKE.transpose(0, 1)
-        self.values[layer, :, self.length : end] = v_TKE.transpose(0, 1)
+    def write(self, layer: int, k_TKE: Tensor, v_TKE: Tensor, place: int = 0) -> None:
+        """Put one layer's keys and values ``place`` blocks behind the prefix (scratch until
+        advanced or adopted)."""
+        first = self.length + place * self.block
+        end = first + k_TKE.shape[0]
+        self.keys[layer, :, first:end] = k_TKE.transpose(0, 1)
+        self.values[layer, :, first:end] = v_TKE.transpose(0, 1)
 
     def view(self, layer: int, extra: int = 0) -> tuple[Tensor, Tensor]:
         """Keys and values ``[K, length + extra, E]`` of one layer, not copied."""
@@ -52,6 +59,16 @@ class PrefixCache:
     def advance(self, tokens: int, last_hidden: Tensor | None = None) -> None:
         """Count ``tokens`` written tokens, whole blocks only, as part of the prefix."""
         self.last_hidden = last_hidden
+        self.offered = []
         assert tokens % self.block == 0, "only full blocks are kept"
         self.length += tokens
         assert self.length <= self.keys.shape[2]
+
+    def adopt(self, index: int) -> None:
+        """The ``index``-th offered block becomes the prefix's next one."""
+        last_hidden = self.offered[index]
+        here = slice(self.length, self.length + self.block)
+        first = self.length + (1 + index) * self.block
+        for held in (self.keys, self.values):
+            held[:, :, here] = held[:, :, first : first + self.block]
+        self.advance(self.block, last_hidden)

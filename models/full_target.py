@@ -115,6 +115,10 @@ class FullTarget:
                 hidden[wanted] = self._blocks(text, rows, starts)
         return self.model.logits(hidden.flatten(0, 1)[batch.rows.to(self.device)])
 
+    def adopt(self, slot: int, index: int) -> None:
+        """Nothing is kept of a copy; options that need it are refused before."""
+        raise AssertionError(f"a bidirectional target has no copy {index} of slot {slot} to store")
+
     def _blocks(self, text: Text, rows: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
         """Hidden states ``[C, L, D]`` that predict the blocks at ``starts`` of equally long
         ``rows``, each the whole text with its masks."""

@@ -36,9 +36,11 @@ PREFILL_TOKENS = 4096
 class CopyBatch:
     """The block copies of one forward; copies of one slot stand side by side.
 
-    ``parents[c]`` is the copy whose block comes between copy c and the cached prefix (the fused
-    store: a next block behind a full one), or ``NO_PARENT``. Copies with ``stores[c]`` become part
-    of their slot's prefix. ``rows`` index the flattened ``[C * L]`` positions to give logits for.
+    ``parents[c]`` is the copy whose block comes between copy c and the cached prefix (a next block
+    behind a full one), or ``NO_PARENT``; a parent has none itself. Copies with ``stores[c]`` become
+    part of their slot's prefix; parents that are not stored are *offered*: until the slot's next
+    forward that has such, :meth:`Target.adopt` can store one of them. ``rows`` index the flattened
+    ``[C * L]`` positions to give logits for.
     """
 
     slots: Sequence[int]
@@ -46,6 +48,15 @@ class CopyBatch:
     parents: Sequence[int]
     stores: Sequence[bool]
     rows: Tensor
+
+    def offered(self) -> dict[int, list[int]]:
+        """Of each slot that has any, the copies that are offered, in their order."""
+        found: dict[int, list[int]] = {}
+        for copy in sorted({parent for parent in self.parents if parent != NO_PARENT}):
+            assert self.parents[copy] == NO_PARENT, "a parent stands right behind the prefix"
+            if not self.stores[copy]:
+                found.setdefault(self.slots[copy], []).append(copy)
+        return found
 
 
 class Target:
@@ -118,6 +129,8 @@ class Target:
         for copy, (slot, stored) in enumerate(zip(batch.slots, batch.stores, strict=True)):
             if stored:
                 self.caches[slot].advance(block, hidden[copy, -1])
+        for slot, kept in batch.offered().items():
+            self.caches[slot].offered = [hidden[copy, -1] for copy in kept]
         return self.model.logits(read.flatten(0, 1)[to_device(batch.rows, self.device)])
 
     def _hidden(self, batch: CopyBatch) -> Tensor:
@@ -131,10 +144,16 @@ class Target:
             device=self.device,
         )
         positions = starts[:, None] + torch.arange(block, device=self.device)
+        offered = batch.offered()
         for slot in set(batch.slots):
-            self.caches[slot].reserve(2 * block)
+            self.caches[slot].reserve((2 + len(offered.get(slot, ()))) * block)
         tokens = batch.tokens_CL.to(self.device)
         return self.model.hidden(tokens, positions, self._attend_copies(batch))
+
+    @torch.inference_mode()
+    def adopt(self, slot: int, index: int) -> None:
+        """Store the ``index``-th of the copies that the slot was last offered."""
+        self.caches[slot].adopt(index)
 
     def _shifted(self, batch: CopyBatch, hidden_CLD: Tensor) -> Tensor:
         """Hidden states that predict each position: those of the position before, which for a
@@ -154,11 +173,13 @@ class Target:
         runs = slot_runs(batch.slots)
         children = [c for c, parent in enumerate(batch.parents) if parent != NO_PARENT]
         parents = [batch.parents[c] for c in children]
-        storing = [c for c, stored in enumerate(batch.stores) if stored]
+        written = [(c, 0) for c, stored in enumerate(batch.stores) if stored]
+        for kept in batch.offered().values():
+            written += [(copy, 1 + index) for index, copy in enumerate(kept)]
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            for copy in storing:
-                self.caches[batch.slots[copy]].write(layer, k[copy], v[copy])
+            for copy, place in written:
+                self.caches[batch.slots[copy]].write(layer, k[copy], v[copy], place)
             if len(batch.slots) == 1:
                 return self._attend_alone(layer, batch.slots[0], q, k, v)
             num_kv = k.shape[2]

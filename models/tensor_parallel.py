@@ -164,6 +164,7 @@ class Operation(IntEnum):
     CLOSE = 2
     PREFILL = 3
     FORWARD = 4
+    ADOPT = 5
 
 
 class LeadingTarget:
@@ -200,6 +201,11 @@ class LeadingTarget:
         self._announce(Operation.FORWARD, len(batch.slots), len(batch.rows), pack(batch))
         return self.local.forward(batch)
 
+    def adopt(self, slot: int, index: int) -> None:
+        """Store, on every rank, its share of a copy that the slot was last offered."""
+        self._announce(Operation.ADOPT, slot, index)
+        self.local.adopt(slot, index)
+
     def stop(self) -> None:
         """Let the other ranks return from :func:`follow`."""
         self._announce(Operation.STOP, 0, 0)
@@ -221,6 +227,7 @@ def follow(target: AnyTarget, ranks: Ranks) -> None:
     run: dict[Operation, Callable[[int, int], object]] = {
         Operation.OPEN: lambda slot, length: target.open_slot(slot, length, int(payload(1))),
         Operation.CLOSE: lambda slot, _: target.close_slot(slot),
+        Operation.ADOPT: target.adopt,
         Operation.PREFILL: lambda slot, size: target.prefill(slot, payload(size).tolist()),
         Operation.FORWARD: lambda copies, rows: target.forward(
             unpack(payload(copies * (3 + target.spec.block_size) + rows), copies, target.spec)

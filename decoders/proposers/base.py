@@ -9,17 +9,26 @@ from decoders.request import Request
 from decoders.stale import Stale
 from decoders.state import BlockEnd, State
 
+Place = tuple[State | None, State]
+"""A state of the active block behind ``None``, or one of the next block behind the full state of
+the active one that it was drafted for."""
+
 
 class Draft(NamedTuple):
     """A future state and its mass: the probability, as the proposer sees it, to be reached.
 
     ``path_mass`` is that of its likeliest order alone: what the floor ``gamma`` is compared with.
-    It stays 1 where the method knows no floor.
+    It stays 1 where the method knows no floor. ``behind`` is set by the loop alone.
     """
 
     state: State
     mass: float
     path_mass: float = 1.0
+    behind: State | None = None
+
+    @property
+    def place(self) -> Place:
+        return self.behind, self.state
 
 
 class Origin(NamedTuple):
@@ -34,8 +43,9 @@ class View:
     """One request's root as a proposer sees it.
 
     ``stale`` describes the last accepted state, whose masked positions include all of the root's.
-    A state that is finished by ``end`` is never drafted: verifying it would save no forward.
-    ``origin`` says whose block this is; only oracles, which look its future up, may read it.
+    A :meth:`barren` state is never drafted. With ``crosses``, copies of the next block can ride
+    behind a draft that fills the block. ``origin`` says whose block this is; only oracles, which
+    look its future up, may read it.
     ``floor`` raises the mass floor of the options where ``auto`` knows what a draft costs.
     """
 
@@ -45,6 +55,7 @@ class View:
     end: BlockEnd
     origin: Origin | None = None
     floor: float = 0.0
+    crosses: bool = False
 
     @property
     def budget(self) -> int:
@@ -56,6 +67,12 @@ class View:
     def gamma(self) -> float:
         """The mass floor: of the options, or what a draft is worth at least."""
         return max(self.options.gamma, self.floor)
+
+    def barren(self, state: State) -> bool:
+        """Whether verifying ``state`` saves no forward: it ends the text, or it fills the block and
+        nothing can ride behind it."""
+        full = self.end.mask_id not in state
+        return self.end.text_ended(state) or (full and not self.crosses)
 
 
 class Proposer(Protocol):

@@ -29,7 +29,7 @@ def chain(view: View) -> list[Draft]:
             break
         state = fill(state, ((position, int(stale.candidates[index, 0])),))
         mass *= float(np.exp(stale.log_probs[index, 0]))
-        if view.end.finished(state):
+        if view.barren(state):
             break
         drafts.append(Draft(state, mass))
     return drafts

@@ -44,7 +44,7 @@ def open_graph_proposer(path: Path) -> GraphProposer:
 def instantiate(graph: DraftGraph, view: View) -> list[Draft]:
     """The graph's first ``budget`` nodes that exist here, parents before their children.
 
-    A node does not exist where it names more positions than are masked, where it is finished, where
+    A node does not exist where it names more positions than are masked, where it is barren, where
     the geometric mean of its fills' probabilities is below ``prune``, or where no parent of it
     exists. Its mass is the share of calibration states that reached it.
     """
@@ -69,7 +69,7 @@ def instantiate(graph: DraftGraph, view: View) -> list[Draft]:
         if math.exp(total / len(fills)) < options.prune:
             continue
         state = fill(view.root, tuple(each.commit for each in fills))
-        if view.end.finished(state):
+        if view.barren(state):
             continue
         states[node] = state
         drafts.append(Draft(state, reached))

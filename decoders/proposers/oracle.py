@@ -113,11 +113,11 @@ def joint_fills(view: View, future: Sequence[tuple[int, int]]) -> list[tuple[int
 
 
 def draft_chain(view: View, fills: Sequence[tuple[int, int]]) -> list[Draft]:
-    """At most ``budget`` unfinished states, each with one fill more; an oracle is sure of all."""
+    """At most ``budget`` states, each with one fill more; an oracle is sure of all."""
     state, drafts = view.root, []
     for commit in fills[: view.budget]:
         state = fill(state, (commit,))
-        if view.end.finished(state):
+        if view.barren(state):
             break
         drafts.append(Draft(state, 1.0))
     return drafts

@@ -35,7 +35,7 @@ class OrderProposer:
         # Most hedges of a replay's settings come to the same candidates, and so to one tree.
         distinct = dict(zip(keys, keyed, strict=True))
         trees = [
-            DraftTree(view.root, candidates, view.budget, view.gamma, view.end.finished)
+            DraftTree(view.root, candidates, view.budget, view.gamma, view.barren)
             for view, candidates in distinct.values()
         ]
         asking = [view for view, _ in distinct.values()]
@@ -105,7 +105,7 @@ def foreseen(view: View) -> list[State]:
     order is known. Scored with the first ask, they save it one ask a level."""
     sure = view.stale.rank_log_odds >= cap_log_odds(view.options.cap)
     run = sum(view.root[int(p)] == view.end.mask_id for p in view.stale.positions[sure])
-    return [draft.state for draft in chain(view)[:run]]
+    return [d.state for d in chain(view)[:run] if view.end.mask_id in d.state]
 
 
 def open_order_proposer(folder: Path, target_folder: Path, block_size: int) -> OrderProposer:
@@ -122,7 +122,7 @@ def tree_key(view: View, candidates: Candidates) -> Hashable:
     """What decides a view's tree."""
     masked = np.array(view.root) == view.end.mask_id
     fills = candidates.log_probs[masked].tobytes()
-    return id(view.stale), view.root, view.budget, view.gamma, view.end, fills
+    return id(view.stale), view.root, view.budget, view.gamma, view.end, view.crosses, fills
 
 
 def stack_stale(views: Sequence[View]) -> StaleTensors:

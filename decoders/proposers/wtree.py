@@ -36,7 +36,7 @@ def wide_tree(view: View) -> list[Draft]:
             open_fills = [f for f in order if state[f[0]] == view.end.mask_id][: options.width]
             for position, token, probability in open_fills:
                 child = fill(state, ((position, token),))
-                if child in masses or view.end.finished(child) or len(masses) > view.budget:
+                if child in masses or view.barren(child) or len(masses) > view.budget:
                     continue
                 masses[child] = masses[state] * probability
                 following.append(child)

@@ -8,21 +8,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoders.allotment import allot, best_allotment, closed_masses
+from decoders.proposers.base import Place
+from decoders.state import State
 
 MASK = 3
 MASSES = st.lists(st.floats(0, 1), max_size=4)
 
 
+def here(*states: State) -> list[Place]:
+    return [(None, state) for state in states]
+
+
 def test_a_draft_is_worth_no_more_than_the_best_draft_that_leads_to_it() -> None:
     root = (MASK, MASK, MASK, 9)
     a, b, ab, abc = (5, MASK, MASK, 9), (MASK, 6, MASK, 9), (5, 6, MASK, 9), (5, 6, 7, 9)
-    found = closed_masses(root, [a, b, ab, abc], [0.5, 0.3, 0.8, 0.1], MASK)
+    found = closed_masses(root, here(a, b, ab, abc), [0.5, 0.3, 0.8, 0.1], MASK)
     assert found == [0.5, 0.3, 0.5, 0.1]
 
 
 def test_a_draft_that_nothing_leads_to_is_worth_nothing() -> None:
     root = (MASK, MASK, MASK, 9)
-    assert closed_masses(root, [(5, 6, MASK, 9)], [0.9], MASK) == [0.0]
+    assert closed_masses(root, here((5, 6, MASK, 9)), [0.9], MASK) == [0.0]
+
+
+def test_a_copy_of_the_next_block_is_worth_no_more_than_the_full_draft_before_it() -> None:
+    root, full, other = (MASK, 9), (5, 9), (6, 9)
+    blank, first, second = (MASK, MASK), (MASK, 7), (8, 7)
+    places = [(None, full), (full, blank), (full, first), (full, second), (None, other)]
+    masses = closed_masses(root, [*places, (other, first)], [0.5, 0.9, 0.4, 0.6, 0.2, 0.3], MASK)
+    assert masses == [0.5, 0.5, 0.4, 0.4, 0.2, 0.2]
+    assert closed_masses(root, [(full, blank)], [0.9], MASK) == [0.0], "nothing carries it"
 
 
 def brute_force(masses: list[list[float]], base: int, seconds: np.ndarray, rate: float) -> float:

@@ -77,6 +77,20 @@ def test_every_method_stays_exact(curve: CostCurve, temperature: float) -> None:
         assert outcome(result) == outcome(expected[result.request.id])
 
 
+@pytest.mark.parametrize("curve", [FREE, STEEP], ids=["free", "steep"])
+def test_crossing_blocks_stays_exact_and_pays_where_copies_are_free(curve: CostCurve) -> None:
+    asked = [options(method, max_new_tokens=60) for method in ("chain", "order")]
+    on = {"cross_block": True, "draft_refresh": 6}
+    crossing = [each.model_copy(update=on) for each in asked]
+    (plain, _), (found, auto) = decoded(curve, asked), decoded(curve, crossing)
+    assert [r.token_ids for r in found] == [r.token_ids for r in plain]
+    for each in crossing:
+        balance = auto.balance(each)
+        assert balance.accepted <= sum(r.accepted for x in found for r in x.rounds)
+    if curve is FREE:
+        assert sum(r.nfe for r in found) < sum(r.nfe for r in plain)
+
+
 def test_free_copies_are_used_and_steep_ones_are_not() -> None:
     asked = [options("order") for _ in range(6)]
     (free, _), (steep, _) = decoded(FREE, asked), decoded(STEEP, asked)

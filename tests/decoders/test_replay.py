@@ -36,6 +36,9 @@ DRAFTING: list[dict[str, object]] = [
     {"method": "oracle-position", "budget": 3},
     {"method": "oracle-token", "budget": 3},
     {"method": "oracle-joint", "budget": 20},
+    {"method": "chain", "budget": 4, "cross_block": True},
+    {"method": "order", "budget": 5, "hedge": 1.0, "cross_block": True},
+    {"method": "oracle-joint", "budget": 8, "cross_block": True},
 ]
 
 
@@ -128,6 +131,12 @@ def test_a_replay_of_another_rule_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=rf"decode\.{field} .*record them again"):
         replay(traces_of(rule), DecodeOptions.model_validate(asked), PROPOSERS["chain"])
+
+
+def test_a_replay_of_what_no_trace_holds_is_refused() -> None:
+    options = DecodeOptions(method="chain", draft_refresh=3)
+    with pytest.raises(ValueError, match=r"decode\.draft_refresh 3: .*replay takes 0"):
+        replay(traces_of("greedy"), options, PROPOSERS["chain"])
 
 
 def test_limits_and_temperatures_stay_those_of_the_rows() -> None:

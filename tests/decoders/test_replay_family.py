@@ -30,6 +30,7 @@ OWN: dict[str, dict[str, list[Any]]] = {
     "order": {"gamma": [0.0, 0.001, 0.02, 0.3], "hedge": [0.0, 0.3, 0.6, 1.0]},
     **{oracle: {} for oracle in ORACLES},
 }
+CROSSING = {"cross_block": [False, True]}
 RULES = [
     {"temperature": temperature, "cap": cap} for temperature in (0.0, 1.0) for cap in (1.0, 0.9)
 ]
@@ -51,7 +52,7 @@ def traces_of(temperature: float, cap: float, block: int) -> tuple[Trace, ...]:
 
 def drawn(method: str, rule: dict[str, float]) -> st.SearchStrategy[list[DecodeOptions]]:
     """Some settings of a method, of several families."""
-    own = {name: st.sampled_from(values) for name, values in OWN[method].items()}
+    own = {name: st.sampled_from(values) for name, values in (OWN[method] | CROSSING).items()}
     fields = st.fixed_dictionaries({"budget": BUDGETS, **own})
     made = fields.map(
         lambda values: DecodeOptions.model_validate({"method": method} | rule | values)
@@ -145,19 +146,27 @@ def test_the_widest_setting_of_a_family_has_its_largest_budget_and_no_floor() ->
 def test_a_reach_says_how_many_drafts_it_takes_to_follow_the_trajectory() -> None:
     first, second, third, beside = (1, 0, 0), (1, 2, 0), (1, 2, 3), (0, 2, 0)
     drafts = [Draft(first, 0.9, 0.9), Draft(beside, 0.8, 0.5), Draft(second, 0.7, 0.2)]
-    reach = reach_of(drafts, [first, second, third])
+    reach = reach_of(drafts, [(None, first), (None, second), (None, third)], 0)
     assert reach == Reach((-0.9, -0.5, -0.2), (1, 3))
     assert [reach.accepted(n) for n in range(4)] == [0, 1, 1, 2]
     assert [reach.drafts(9, floor) for floor in (0.0, 0.2, 0.3, 0.5, 0.95)] == [3, 3, 2, 2, 0]
     assert reach.drafts(1, 0.2) == 1
-    assert reach_of(drafts, [third, first]).needed == ()
+    assert reach_of(drafts, [(None, third), (None, first)], 0).needed == ()
 
 
 def test_a_later_parent_is_needed_as_well() -> None:
     """A state whose listed parent is another one is reached only once its own is listed."""
     first, second, other = (1, 0), (1, 2), (0, 2)
     drafts = [Draft(other, 1.0), Draft(second, 1.0), Draft(first, 1.0)]
-    assert reach_of(drafts, [first, second]).needed == (3, 3)
+    assert reach_of(drafts, [(None, first), (None, second)], 0).needed == (3, 3)
+
+
+def test_a_full_draft_is_verified_only_with_the_copy_behind_it() -> None:
+    first, full, blank = (1, 0), (1, 2), (0, 0)
+    drafts = [Draft(first, 0.9), Draft(full, 0.5), Draft(blank, 0.5, behind=full)]
+    reach = reach_of(drafts, [(None, first), (full, blank)], 0)
+    assert [reach.drafts(budget, 0.0) for budget in range(5)] == [0, 1, 1, 3, 3]
+    assert [reach.accepted(drafts) for drafts in (0, 1, 3)] == [0, 1, 2]
 
 
 def test_without_a_proposer_nothing_is_reached() -> None:

@@ -43,6 +43,8 @@ class Problem:
         )
 
     def factors(self, state: State) -> dict[tuple[int, int], float]:
+        if MASK not in state:
+            return {}
         scores = self.log_q(state)
         return {
             (p, int(token)): float(scores[p] + log_prob)
@@ -105,6 +107,26 @@ def test_level_wise_search_equals_sequential_best_first_search(
     if not problem.end.finished(problem.root):
         found = {draft.state for draft in problem.drafts(budget)}
         assert found == set(problem.best_first(budget))
+
+
+@EXACT
+@given(problems(), st.integers(0, 24))
+def test_where_full_states_are_kept_the_search_still_equals_best_first_search(
+    problem: Problem, budget: int
+) -> None:
+    """Nobody asks for the scores of a full state: it has no children."""
+    asked: list[State] = []
+
+    def score(asks: list[Ask]) -> list[list[Scores]]:
+        asked.extend(state for _, states in asks for state in states)
+        return scorer([problem])(asks)
+
+    tree = DraftTree(problem.root, problem.candidates, budget, 0.0, problem.end.text_ended)
+    grow_trees([tree], score)
+    found = [draft.state for draft in tree.drafts()]
+    slow = best_first(problem.root, problem.factors, budget, 0.0, problem.end.text_ended)
+    assert set(found) == set(slow)
+    assert all(MASK in state for state in asked)
 
 
 @EXACT

@@ -113,6 +113,59 @@ def test_fused_store_equals_a_separate_store(dtype: torch.dtype) -> None:
     )
 
 
+@pytest.mark.parametrize("prediction", ["same", "shifted"])
+@pytest.mark.parametrize("prefix", [0, 2 * L])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_an_adopted_copy_equals_a_separate_store(
+    dtype: torch.dtype, prefix: int, prediction: str
+) -> None:
+    """Of several full copies with next blocks behind them, each could have been the one."""
+    spec = GROUPED.model_copy(update={"prediction": prediction})
+    model, known = tiny_model(spec, dtype), prompt_of(prefix)
+    full = [[9, 7, 8, 6], [9, 7, 8, 5], [4, 7, 8, 6]]
+    states = [DRAFTS[2], *full, DRAFTS[0], DRAFTS[1], DRAFTS[0]]
+    batch = copies([0] * 7, states, [NO_PARENT] * 4 + [3, 3, 1])
+    assert batch.offered() == {0: [1, 3]}
+    for index, adopted in enumerate([full[0], full[2]]):
+        rode, apart = opened(model, known), opened(model, known)
+        rode.forward(batch)
+        assert rode.caches[0].length == prefix
+        rode.forward(copies([0], [DRAFTS[1]]))  # one that offers nothing takes nothing back
+        rode.adopt(0, index)
+        apart.forward(copies([0], [adopted], stored=1))
+        assert rode.caches[0].length == apart.caches[0].length == prefix + L
+        for layer in range(model.spec.num_layers):
+            for kept, other in zip(
+                rode.caches[0].view(layer), apart.caches[0].view(layer), strict=True
+            ):
+                torch.testing.assert_close(kept, other, rtol=0, atol=CLOSE[dtype])
+        check(rode.forward(copies([0], [DRAFTS[1]])), [plain(model, *known, *adopted, *DRAFTS[1])])
+
+
+def test_a_slot_is_offered_only_its_own_copies_and_only_the_latest() -> None:
+    """Two slots offer in one forward; one of them again in the next, more than before."""
+    model, full = tiny_model(), [[9, 7, 8, 6], [4, 5, 6, 7], [5, 5, 6, 8]]
+    target = opened(model, prompt_of(L), ())
+    both = [full[0], DRAFTS[0], full[1], DRAFTS[0]]
+    target.forward(copies([0, 0, 1, 1], both, [NO_PARENT, 0, NO_PARENT, 2]))
+    again = [full[2], full[1], full[0], DRAFTS[0], DRAFTS[0], DRAFTS[0]]
+    target.forward(copies([0] * 6, again, [NO_PARENT] * 3 + [0, 1, 2]))
+    target.adopt(0, 2)
+    target.adopt(1, 0)
+    check(
+        target.forward(copies([0, 1], [DRAFTS[1], DRAFTS[2]])),
+        [plain(model, *prompt_of(L), *full[0], *DRAFTS[1]), plain(model, *full[1], *DRAFTS[2])],
+    )
+    with pytest.raises(IndexError):
+        target.adopt(0, 0)
+
+
+def test_a_parent_of_a_parent_is_refused() -> None:
+    target = opened(tiny_model(), prompt_of(L))
+    with pytest.raises(AssertionError, match="right behind the prefix"):
+        target.forward(copies([0] * 3, DRAFTS[:3], [NO_PARENT, 0, 1]))
+
+
 def test_only_stored_copies_become_part_of_the_prefix() -> None:
     target = opened(tiny_model(), prompt_of(L))
     for states, stored, length in [(DRAFTS[:1], 0, L), (DRAFTS, 0, L), ([DRAFTS[3]], 1, 2 * L)]:

@@ -9,7 +9,7 @@ import torch
 from decoders.loop import Decoder, Forwarder, decode
 from decoders.options import DecodeOptions
 from decoders.proposers.chain import ChainProposer
-from decoders.request import Request, Result
+from decoders.request import Request, Result, Round
 from models.ranks import join_ranks, leave_ranks, open_store, reach_store
 from models.target import NO_PARENT, CopyBatch, Target
 from models.tensor_parallel import (
@@ -124,6 +124,32 @@ def test_chain_equals_standard_on_two_ranks(
     standard = outputs(leader, options("standard", temperature=temperature))
     assert tokens(chain) == tokens(standard)
     assert sum(r.nfe for r in chain) < sum(r.nfe for r in standard)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_copies_that_become_the_prefix_do_so_on_both_ranks(
+    leader: LeadingTarget, alone: Target, temperature: float
+) -> None:
+    decoding = DecodeOptions(
+        method="chain",
+        budget=7,
+        cap=0.9,
+        temperature=temperature,
+        max_new_tokens=14,
+        ignore_stop=True,
+        cross_block=True,
+        draft_refresh=3,
+    )
+    two, one = outputs(leader, decoding, batch_size=2), outputs(alone, decoding)
+    assert [result.rounds for result in two] == [result.rounds for result in one]
+    assert tokens(two) == tokens(outputs(alone, decoding.draft_free()))
+    crossing = [r for result in one for r in result.rounds if len({p // 4 for p in ends(r)}) > 1]
+    assert crossing
+
+
+def ends(round: Round) -> list[int]:
+    """The positions that a round filled."""
+    return [position for step in round.steps for position, _ in step]
 
 
 @pytest.mark.parametrize(("batch_size", "every"), [(1, 4), (4, 1)])

@@ -1,0 +1,108 @@
+"""What a forward came to for one request: how far the target went through its copies."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from decoders.boundary import Leg, Opening
+from decoders.copies import Copies
+from decoders.judge import Judged, judge
+from decoders.proposers.base import Place
+from decoders.sequence import Sequence
+from decoders.state import State
+from decoders.walk import walk
+
+
+@dataclass(frozen=True)
+class Passage:
+    """``legs``: in the active block, then, where the walk went on behind a full state, in the next
+    one; the target was offered that state as its ``adopted``-th copy."""
+
+    legs: tuple[Leg, ...]
+    adopted: int | None = None
+
+    @property
+    def accepted(self) -> int:
+        """Drafts that the target made a step from; the masked copy behind a full one is one."""
+        return sum(len(leg.steps) for leg in self.legs) - 1
+
+    def reached(self, root: State, blank: State) -> set[Place]:
+        """The places that the target came to from ``root``."""
+        here, *ahead = self.legs
+        states = here.reached(root)
+        found: set[Place] = {(None, state) for state in states}
+        for leg in ahead:
+            found |= {(states[-1], state) for state in (blank, *leg.reached(blank))}
+        return found
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One request's copies of a forward, judged block by block."""
+
+    sequence: Sequence
+    part: Copies
+    here: Judged
+    ahead: Judged | None
+    """Where copies of the next block rode along."""
+
+    def openings(self) -> dict[State, Opening]:
+        """What was said of the next block behind each full state of this forward."""
+        return {full: self._opening(full) for full in self.part.full}
+
+    def _opening(self, full: State) -> Opening:
+        known = self.sequence.openings.get(full)
+        if known is not None:
+            return known
+        assert self.ahead is not None
+        first = self._behind(full)[0]
+        return Opening(self.ahead.step(first), self.ahead.stale_later(first))
+
+    def _behind(self, full: State) -> list[int]:
+        """The copies of the next block behind ``full``; the first state comes first."""
+        return [i for i, (parent, _) in enumerate(self.part.ahead) if parent == full]
+
+    def passage(self, keeps: bool) -> Passage:
+        """Walk through the active block's copies and, behind a full state, through the next
+        block's; ``keeps``: what is said of the last states may be read later."""
+        sequence, part, end = self.sequence, self.part, self.sequence.end
+        states = (part.root, *part.drafts)
+        copy_of = {state: copy for copy, state in enumerate(states)}
+        walked = walk(part.root, copy_of, self.here.step, end.finished)
+        later = self.here.stale_later(walked.last) if keeps else None
+        first = Leg(walked.steps, states[walked.last], later)
+        if end.mask_id in walked.state or end.text_ended(walked.state):
+            return Passage((first,))
+        if walked.state in part.full:
+            second = self._leg_ahead(walked.state)
+            return Passage((first, second), part.full.index(walked.state))
+        if walked.state in sequence.openings and not part.full:
+            kept = sequence.openings[walked.state]
+            second = Leg((kept.step,), sequence.blank, kept.stale)
+            return Passage((first, second), list(sequence.openings).index(walked.state))
+        return Passage((first,))
+
+    def _leg_ahead(self, full: State) -> Leg:
+        """The walk through the next block's copies behind an accepted full draft."""
+        assert self.ahead is not None
+        behind = self._behind(full)
+        states = [state for _, state in self.part.ahead]
+        copy_of = {states[copy]: copy for copy in behind}
+        finished = self.sequence.end_of(self.sequence.next_start).finished
+        walked = walk(states[behind[0]], copy_of, self.ahead.step, finished, behind[0])
+        known = self.sequence.openings.get(full)
+        steps = (known.step, *walked.steps) if known else walked.steps
+        return Leg(steps, states[walked.last], self.ahead.stale_later(walked.last))
+
+
+def judge_part(sequence: Sequence, part: Copies, logits_RV: Tensor) -> Judgement:
+    """Judge one request's rows of a forward; on a GPU this only begins."""
+    here = (part.root, *part.drafts)
+    ahead = [state for _, state in part.ahead]
+    num_rows = sum(len(sequence.asked(state)) for state in here)
+    return Judgement(
+        sequence,
+        part,
+        judge(sequence, sequence.block_start, here, logits_RV[:num_rows]),
+        judge(sequence, sequence.next_start, ahead, logits_RV[num_rows:]) if ahead else None,
+    )
