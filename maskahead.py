@@ -321,12 +321,25 @@ def ui(port: Port = 5000) -> None:
 
 
 @app.command(epilog="Example: maskahead info sdar-tiny")
-def info(target: Annotated[str, typer.Argument(metavar="TARGET")]) -> None:
-    """Say what a checkpoint is: sizes, block, stop ids, memory, valid tensor-parallel sizes."""
+def info(
+    target: Annotated[str, typer.Argument(metavar="TARGET")],
+    with_digest: Annotated[
+        bool, typer.Option("--digest", help="Also digest the weights, which reads all of them.")
+    ] = False,
+) -> None:
+    """Say what a checkpoint is, and on which device, in which dtype and on how many ranks it fits;
+    nothing is loaded, and of a hub id only the small files are fetched."""
+    from decoders.options import LARGEST_BUDGET, DecodeOptions
     from models.describe import describe_target
+    from models.devices import all_devices
+    from models.fitting import fit_rows
 
-    facts = describe_target(target)
+    spec, facts = describe_target(target, with_digest)
     show_table(target, [{"fact": key, "value": value} for key, value in facts.items()])
+    budgets = (0, DecodeOptions.model_fields["budget"].default, LARGEST_BUDGET)
+    fits = fit_rows(spec, all_devices(), budgets)
+    title = "Each rank's memory: weights, prefix cache, a forward with D drafts; and where it fits"
+    show_table(f"{title}, with how many tokens of prefix", fits)
 
 
 def _command() -> str:

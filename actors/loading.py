@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-import torch
-
 from decoders.engine import Engine
 from decoders.options import METHODS
 from decoders.proposers.registry import open_proposers
 from drafters.config import DrafterConfig
 from models.checkpoint import find_checkpoint, target_spec
 from models.config import TargetConfig
+from models.devices import find_device
+from models.fitting import check_room
 from models.int8 import check_int8
 from models.loading import load_model
 from models.ranks import Ranks
@@ -31,7 +31,6 @@ def open_engine(
 
 def load_target(config: TargetConfig, ranks: Ranks | None = None) -> AnyTarget:
     """A target on its device, or the share of one of its ``ranks``."""
-    check_device(config.device)
     return open_target(load_model(config, ranks), ranks, config.forwards)
 
 
@@ -44,14 +43,11 @@ def check_target(config: TargetConfig) -> None:
     check_int8(spec, config)
 
 
-def check_device(device: str) -> None:
-    """Raise ``ValueError`` for a device that this process does not have."""
-    try:
-        kind = torch.device(device).type
-    except RuntimeError as error:
-        raise ValueError(f"target.device {device!r}: valid are cpu and cuda") from error
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"target.device {device!r}: no CUDA device here; valid: cpu")
+def check_ranks_fit(config: TargetConfig) -> None:
+    """Raise ``ValueError``, without loading it, for a target whose ranks this machine has no room
+    for: together on the CPU, each on a GPU of its own."""
+    device = find_device(config.device)
+    check_room(target_spec(config), config, device, config.tp if device.is_shared else 1)
 
 
 def absolute_paths(

@@ -100,7 +100,7 @@ class TargetRank:
         await asyncio.to_thread(self._bring_up, port)
 
     def _bring_up(self, port: int | None) -> None:
-        from actors.loading import load_target
+        from actors.loading import check_ranks_fit, load_target
         from models.ranks import join_ranks, reach_store
         from models.tensor_parallel import LeadingTarget
 
@@ -108,6 +108,8 @@ class TargetRank:
         if port is None:
             self._lead(load_target(config))
             return
+        # Before they meet: afterwards some of them would be filling what others look at.
+        check_ranks_fit(config)
         store = self._store or reach_store(port)
         self._ranks = ranks = join_ranks(store, self.rank, config.tp, config.device)
         share = load_target(config, ranks)

@@ -22,6 +22,7 @@ class ShortOptions(TypedDict, total=False):
     tp: int
     block_size: int
     force_block_size: bool
+    force_fit: bool
     drafter: str
     method: str
     budget: int | Literal["auto"]

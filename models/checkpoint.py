@@ -19,23 +19,26 @@ from models.transformer import Transformer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
+DIGESTED_AT_ONCE = 16 << 20
 BUNDLED = Path(__file__).parent / "bundled"
 
 
-HUB_FILES = ["*.json", "*.jinja", "*.safetensors"]
+SMALL_FILES = ("*.json", "*.jinja")
+HUB_FILES = (*SMALL_FILES, "*.safetensors")
 """What is read of a hub repository: never pickled weights, never code."""
 
 
-def find_checkpoint(path_or_name: str) -> Path:
+def find_checkpoint(path_or_name: str, weights: bool = True) -> Path:
     """The folder of a checkpoint: a path, the name of a bundled target, or a hub id
-    (``organisation/name``, or ``organisation/name@revision``), which is downloaded once."""
+    (``organisation/name``, or ``organisation/name@revision``), which is downloaded once, without
+    ``weights`` only what says what they are."""
     folder = Path(path_or_name)
     if (folder / "config.json").exists():
         return folder
     if (BUNDLED / path_or_name / "config.json").exists():
         return BUNDLED / path_or_name
     if HUB_ID.fullmatch(path_or_name) and not folder.exists():
-        return _from_hub(path_or_name)
+        return _from_hub(path_or_name, HUB_FILES if weights else SMALL_FILES)
     bundled = sorted(p.parent.name for p in BUNDLED.glob("*/config.json"))
     raise ValueError(
         f"target.path {path_or_name!r} is neither a folder with a config.json nor a bundled "
@@ -44,7 +47,7 @@ def find_checkpoint(path_or_name: str) -> Path:
 
 
 @lru_cache  # a process asks for its checkpoint again and again, and the hub would be asked too
-def _from_hub(name: str) -> Path:
+def _from_hub(name: str, files: tuple[str, ...]) -> Path:
     """The local copy of a hub repository (kept by ``huggingface_hub``; with ``HF_HUB_OFFLINE=1``
     only what was downloaded before is found)."""
     from huggingface_hub import snapshot_download
@@ -52,7 +55,7 @@ def _from_hub(name: str) -> Path:
 
     repository, _, revision = name.partition("@")
     try:
-        found = snapshot_download(repository, revision=revision or None, allow_patterns=HUB_FILES)
+        found = snapshot_download(repository, revision=revision or None, allow_patterns=[*files])
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         why = " ".join(str(error).split())
         raise ValueError(f"target.path {name!r}: not a folder, and from the hub: {why}") from error
@@ -91,7 +94,7 @@ def checkpoint_name(folder: Path) -> str:
 
 def target_spec(config: TargetConfig) -> TargetSpec:
     """The spec that a configuration asks for."""
-    folder = find_checkpoint(config.path)
+    folder = find_checkpoint(config.path, weights=False)
     return read_spec(folder, config.block_size, force=config.force_block_size)
 
 
@@ -135,5 +138,7 @@ def digest(path: Path) -> str:
     for file in files:
         if file.exists():
             state.update(file.name.encode())
-            state.update(file.read_bytes())
+            with file.open("rb", buffering=0) as content:
+                while piece := content.read(DIGESTED_AT_ONCE):
+                    state.update(piece)
     return state.hexdigest()

@@ -27,6 +27,8 @@ class TargetConfig(BaseModel, frozen=True):
     """Block size L, in tokens, of a checkpoint that does not state its own."""
     force_block_size: bool = False
     """Decode with ``block_size`` even if the checkpoint was made for another one."""
+    force_fit: bool = False
+    """Load even what is computed not to fit into the memory that is free (to swap, say)."""
     forwards: Forwards = "auto"
     """How forwards run: plain (shapes as they come), buckets (padded to few shapes), graphs (CUDA
     graphs of these, captured once and replayed); auto is graphs on CUDA and plain elsewhere."""

@@ -1,4 +1,4 @@
-"""What a checkpoint is, read from its files without loading its weights."""
+"""What a checkpoint is, read from its small files and the headers of its weights."""
 
 from collections import Counter
 from pathlib import Path
@@ -7,19 +7,25 @@ from typing import Any
 from safetensors import safe_open
 
 from models.checkpoint import DTYPES, digest, find_checkpoint, read_spec
-from models.int8 import int8_bytes
-from models.layout import parameter_shapes
+from models.footprint import cache_bytes, weight_bytes
 from models.spec import TargetSpec
 
+Facts = dict[str, Any]
 
-def describe_target(path_or_name: str) -> dict[str, Any]:
-    """Facts of a target; memory and prefix cache per dtype.
 
-    Raises ``ValueError`` for a folder that is no known target.
+def describe_target(path_or_name: str, with_digest: bool = False) -> tuple[TargetSpec, Facts]:
+    """The spec of a target and facts of it; memory and prefix cache per dtype.
+
+    Of a hub id only the small files are fetched; its weights count as far as they are here. The
+    digest takes reading all of them. Raises ``ValueError`` for a folder that is no known target.
     """
-    folder = find_checkpoint(path_or_name)
+    folder = find_checkpoint(path_or_name, weights=False)
     spec = read_spec(folder)
-    tensors = read_dtypes(folder)
+    facts = _facts(folder, spec)
+    return spec, facts | ({"digest": digest(folder)} if with_digest else {})
+
+
+def _facts(folder: Path, spec: TargetSpec) -> Facts:
     return {
         "path": str(folder),
         "family": spec.family,
@@ -37,18 +43,16 @@ def describe_target(path_or_name: str) -> dict[str, Any]:
         "block_size": spec.block_size,
         "mask_token_id": spec.mask_token_id,
         "stop_token_ids": list(spec.stop_token_ids),
-        "dtype_on_disk": ", ".join(tensors),
+        "tied_embeddings": spec.tied_embeddings,
+        "dtype_on_disk": ", ".join(read_dtypes(folder)) or None,
         "bytes_on_disk": sum(shard.stat().st_size for shard in folder.glob("*.safetensors")),
-        "memory_bytes": {name: spec.num_parameters * d.itemsize for name, d in DTYPES.items()},
+        "memory_bytes": {dtype: weight_bytes(spec, dtype) for dtype in DTYPES},
         "int8_memory_bytes": _int8_bytes(spec),
-        "cache_bytes_per_token": {
-            name: _cache_bytes(spec) * d.itemsize for name, d in DTYPES.items()
-        },
+        "cache_bytes_per_token": {dtype: cache_bytes(spec, dtype) for dtype in DTYPES},
         "tensor_parallel_sizes": list(spec.tensor_parallel_sizes),
         "tokenizer": (folder / "tokenizer.json").exists(),
         "chat_template": has_chat_template(folder),
         "drafter": (folder / "order" / "config.json").exists(),
-        "digest": digest(folder),
     }
 
 
@@ -56,15 +60,7 @@ def _int8_bytes(spec: TargetSpec) -> dict[str, int] | None:
     """Memory with ``target.quantize int8``, by the dtype of the rest; experts cannot be so held."""
     if spec.experts is not None:
         return None
-    shapes = parameter_shapes(spec)
-    return {name: int8_bytes(shapes, DTYPES[name]) for name in ("float32", "bfloat16")}
-
-
-def _cache_bytes(spec: TargetSpec) -> int:
-    """Numbers that the prefix cache holds for one token; bidirectional targets have no cache."""
-    if spec.topology == "bidirectional":
-        return 0
-    return 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim
+    return {dtype: weight_bytes(spec, dtype, quantize="int8") for dtype in ("float32", "bfloat16")}
 
 
 def read_dtypes(folder: Path) -> list[str]:

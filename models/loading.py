@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from models.checkpoint import DTYPES, find_checkpoint, stored_dtype, target_spec
 from models.config import TargetConfig
+from models.devices import find_device
 from models.families.registry import FAMILIES
+from models.fitting import check_room
 from models.int8 import check_int8, int8_parameters, quantize_parameter
 from models.layout import Piece, parameter_shapes, tensor_shapes
 from models.ranks import Ranks
@@ -29,9 +31,15 @@ Shards = Mapping[str, int]
 
 def load_model(config: TargetConfig, ranks: Ranks | None = None) -> Transformer:
     """The network of a checkpoint, or the share of one of its ``ranks``, on its device, in
-    evaluation mode, without gradients."""
-    folder, spec = find_checkpoint(config.path), target_spec(config)
+    evaluation mode, without gradients.
+
+    Raises ``ValueError``, before a hub's weights are fetched or any are read, for a device that is
+    not there or has no room.
+    """
+    spec = target_spec(config)
     check_int8(spec, config)
+    check_room(spec, config, find_device(config.device))
+    folder = find_checkpoint(config.path)
     with torch.device("meta"):
         model = Transformer(spec)
     shards = shard_model(model, ranks) if ranks is not None and ranks.size > 1 else {}

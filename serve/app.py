@@ -13,7 +13,8 @@ from ray import serve
 from ray.serve import Application
 from ray.serve.config import HTTPOptions
 
-from actors.loading import absolute_paths, check_target
+from actors.loading import absolute_paths, check_ranks_fit, check_target
+from actors.target_group import fetch
 from cluster.session import ClusterConfig, session
 from decoders.options import DRAFT_FREE, ORACLES, PROPOSERS
 from decoders.proposers.registry import open_proposers
@@ -33,6 +34,8 @@ def check_config(config: ServeConfig) -> None:
     """Raise ``ValueError``, before anything starts, for a target or a drafter that cannot be
     served: not there, of the wrong size, or without a tokenizer."""
     check_target(config.target)
+    if not _on_gpu(config):
+        check_ranks_fit(config.target)
     if config.decode.method in ORACLES:
         served = ", ".join((*DRAFT_FREE, *PROPOSERS))
         raise ValueError(
@@ -106,13 +109,17 @@ def run_server(config: ServeConfig, host: str = "127.0.0.1", port: int = 8000) -
 def serving(config: ServeConfig, host: str, port: int) -> Iterator[str]:
     """The running endpoint's URL, within an open Ray session.
 
-    Raises ``ValueError`` for a port that is taken, or GPUs that the cluster lacks.
+    Raises ``ValueError`` for a port that is taken, or GPUs that the cluster lacks or that have no
+    room, and ``RuntimeError`` with what the replica said when it does not come up.
     """
     _check_devices(config)
     _check_port(host, port)
     serve.start(http_options=HTTPOptions(host=host, port=port))
     try:
-        serve.run(serve_application(config), name=APPLICATION, route_prefix="/")
+        try:
+            serve.run(serve_application(config), name=APPLICATION, route_prefix="/")
+        except RuntimeError as error:
+            raise RuntimeError(why_not_deployed() or str(error)) from error
         yield f"http://{host}:{port}/v1"
     finally:
         serve.shutdown()
@@ -126,6 +133,19 @@ def _check_devices(config: ServeConfig) -> None:
             f"target.device {config.target.device!r} with target.tp {config.target.tp}: this "
             f"cluster has {num_gpus:g} GPUs"
         )
+    if _on_gpu(config):
+        # In a process of its own: looking at a GPU takes memory there for as long as it lives.
+        check = ray.remote(num_cpus=0, num_gpus=1)(check_ranks_fit)
+        fetch(check.remote(config.target))
+
+
+def why_not_deployed() -> str:
+    """The last line that a replica which failed to start left behind."""
+    application = serve.status().applications.get(APPLICATION)
+    print("STATUS", application)
+    deployments = application.deployments.values() if application else ()
+    lines = [line for found in deployments for line in found.message.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
 
 
 def _check_port(host: str, port: int) -> None:

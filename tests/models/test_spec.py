@@ -10,20 +10,6 @@ from models.tensor_parallel import check_tensor_parallel
 from tests.conftest import tiny_model, tiny_spec
 from tests.reference.families import family_spec
 
-SDAR = {
-    "family": "sdar",
-    "head_dim": 128,
-    "num_kv_heads": 8,
-    "vocab_size": 151_936,
-    "rope_theta": 1e6,
-    "rms_norm_eps": 1e-6,
-    "max_positions": 32_768,
-    "block_size": 4,
-    "mask_token_id": 151_669,
-    "stop_token_ids": (151_645, 151_643),
-    "pad_token_id": 151_643,
-}
-
 
 def changed(**values: object) -> TargetSpec:
     return TargetSpec.model_validate(tiny_spec().model_dump() | values)
@@ -52,24 +38,6 @@ def test_parameters_are_counted_from_the_sizes_alone() -> None:
     for spec in (tiny_spec(), tiny_spec(8, 40), changed(num_layers=5, num_kv_heads=1)):
         model = tiny_model(spec)
         assert spec.num_parameters == sum(p.numel() for p in model.parameters())
-
-
-@pytest.mark.parametrize(
-    ("hidden", "layers", "heads", "intermediate", "total_bytes"),
-    [(2560, 36, 32, 9728, 8_822_848_512), (4096, 36, 32, 12_288, 16_381_470_720)],
-    ids=["SDAR-4B", "SDAR-8B"],
-)
-def test_public_checkpoints_have_the_published_total_size(
-    hidden: int, layers: int, heads: int, intermediate: int, total_bytes: int
-) -> None:
-    """``total_size`` of their index files, in bfloat16."""
-    sizes = {
-        "hidden_size": hidden,
-        "num_layers": layers,
-        "num_heads": heads,
-        "intermediate_size": intermediate,
-    }
-    assert 2 * TargetSpec.model_validate(SDAR | sizes).num_parameters == total_bytes
 
 
 def test_tensor_parallel_sizes_divide_heads_feed_forward_and_vocabulary() -> None:
