@@ -47,6 +47,9 @@ def build_request(row: PromptRow, options: DecodeOptions, codec: TextCodec | Non
     elif codec is None:
         raise ValueError(f"prompt of {row.id}: this target has no tokenizer; give prompt_ids")
     else:
-        ids = codec.encode_chat([{"role": "user", "content": row.prompt or ""}])
+        try:
+            ids = codec.encode_chat([{"role": "user", "content": row.prompt or ""}])
+        except ValueError as error:
+            raise ValueError(f"prompt of {row.id}: {error}") from error
     seed = row.seed if row.seed is not None else row_seed(options.seed, row.id)
     return Request(row.id, ids, options, seed)

@@ -23,7 +23,7 @@ DIGESTED_AT_ONCE = 16 << 20
 BUNDLED = Path(__file__).parent / "bundled"
 
 
-SMALL_FILES = ("*.json", "*.jinja")
+SMALL_FILES = ("*.json", "*.jinja", "merges.txt")
 HUB_FILES = (*SMALL_FILES, "*.safetensors")
 """What is read of a hub repository: never pickled weights, never code."""
 
@@ -132,7 +132,7 @@ def digest(path: Path) -> str:
     """A short digest of what decides a model's outputs: configuration, weights, tokenizer; or of
     the one file that ``path`` is."""
     state = blake2b(digest_size=8)
-    names = ("config.json", "generation_config.json", "tokenizer.json")
+    names = ("config.json", "generation_config.json", "tokenizer.json", "vocab.json", "merges.txt")
     files = [path] if path.is_file() else [path / name for name in names]
     files += sorted(path.glob("*.safetensors"))
     for file in files:

@@ -9,6 +9,7 @@ from safetensors import safe_open
 from models.checkpoint import DTYPES, digest, find_checkpoint, read_spec
 from models.footprint import cache_bytes, weight_bytes
 from models.spec import TargetSpec
+from models.text import has_tokenizer
 
 Facts = dict[str, Any]
 
@@ -50,7 +51,7 @@ def _facts(folder: Path, spec: TargetSpec) -> Facts:
         "int8_memory_bytes": _int8_bytes(spec),
         "cache_bytes_per_token": {dtype: cache_bytes(spec, dtype) for dtype in DTYPES},
         "tensor_parallel_sizes": list(spec.tensor_parallel_sizes),
-        "tokenizer": (folder / "tokenizer.json").exists(),
+        "tokenizer": has_tokenizer(folder),
         "chat_template": has_chat_template(folder),
         "drafter": (folder / "order" / "config.json").exists(),
     }

@@ -69,21 +69,43 @@ def chat_text(prompt: str) -> str:
     return f"<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
 
 
+WHOLE = ("tokenizer.json",)
+PARTS = ("vocab.json", "merges.txt")
+"""Qwen's older form, in which Dream comes."""
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a checkpoint can read and write text."""
+    return any(all((folder / name).exists() for name in form) for form in (WHOLE, PARTS))
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of ``transformers`` for a checkpoint that has one; no code of its is run."""
+    # Not AutoTokenizer: it asks the configuration for a model type that it does not know.
+    from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
+
+    if (folder / WHOLE[0]).exists():
+        return PreTrainedTokenizerFast.from_pretrained(folder)
+    return Qwen2Tokenizer.from_pretrained(folder)
+
+
 class TextCodec:
     """A checkpoint's tokenizer with its chat template (loaded by ``transformers``)."""
 
     def __init__(self, folder: Path) -> None:
-        from transformers import PreTrainedTokenizerFast
-
-        # Not AutoTokenizer: it asks the configuration for a model type that it does not know.
-        self.tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(folder)
+        self.tokenizer: Any = load_tokenizer(folder)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text, no template, nothing added."""
         return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
     def encode_chat(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
-        """Token ids of a conversation under the chat template, up to the reply."""
+        """Token ids of a conversation under the chat template, up to the reply.
+
+        Raises ``ValueError`` for a target without one.
+        """
+        if self.tokenizer.chat_template is None:
+            raise ValueError("this target has no chat template; give prompt_ids")
         text = self.tokenizer.apply_chat_template(
             list(messages), tokenize=False, add_generation_prompt=True
         )
@@ -99,13 +121,16 @@ def vocabulary_digest(folder: Path) -> str:
     checkpoint without a tokenizer, whose ids mean nothing elsewhere, it is empty."""
     from tokenizers import Tokenizer
 
-    path = folder / "tokenizer.json"
-    if not path.exists():
+    path = folder / WHOLE[0]
+    if path.exists():
+        ids = Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
+    elif has_tokenizer(folder):
+        ids = load_tokenizer(folder).get_vocab()
+    else:
         return ""
-    ids = Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
     return blake2b(json.dumps(sorted(ids.items())).encode(), digest_size=8).hexdigest()
 
 
 def open_codec(folder: Path) -> TextCodec | None:
     """The checkpoint's codec, or ``None`` for one without a tokenizer."""
-    return TextCodec(folder) if (folder / "tokenizer.json").exists() else None
+    return TextCodec(folder) if has_tokenizer(folder) else None

@@ -142,7 +142,6 @@ def _check_devices(config: ServeConfig) -> None:
 def why_not_deployed() -> str:
     """The last line that a replica which failed to start left behind."""
     application = serve.status().applications.get(APPLICATION)
-    print("STATUS", application)
     deployments = application.deployments.values() if application else ()
     lines = [line for found in deployments for line in found.message.splitlines() if line.strip()]
     return lines[-1].strip() if lines else ""

@@ -56,7 +56,7 @@ class Service:
         """The job of a conversation under the target's chat template."""
         try:
             ids = self.codec.encode_chat([message.for_template() for message in body.messages])
-        except jinja2.TemplateError as error:
+        except (jinja2.TemplateError, ValueError) as error:
             raise ApiError(400, f"messages: {error}", param="messages") from error
         return self._job("chatcmpl", body, [ids])
 

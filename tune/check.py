@@ -9,7 +9,7 @@ from decoders.proposers.registry import open_proposers
 from drafters.bundle import find_order_model
 from models.checkpoint import find_checkpoint, target_spec
 from models.spec import TargetSpec
-from models.text import TextCodec
+from models.text import TextCodec, has_tokenizer
 from tune.config import SweepConfig
 from tune.problems import ProblemSet, heldout
 
@@ -37,10 +37,9 @@ def check(config: SweepConfig, runs: Path) -> Checked:
     check_target(config.target)
     target, drafter = absolute_paths(config.target, config.drafter)
     folder = find_checkpoint(target.path)
-    if not (folder / "tokenizer.json").exists():
+    if not has_tokenizer(folder):
         raise ValueError(
-            f"target.path {config.target.path!r} has no tokenizer.json; the tasks of a sweep are "
-            "texts"
+            f"target.path {config.target.path!r} has no tokenizer; the tasks of a sweep are texts"
         )
     if "order" in config.space.methods:
         found = find_order_model(drafter.path, folder)

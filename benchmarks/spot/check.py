@@ -15,6 +15,7 @@ from decoders.proposers.order import open_order_proposer
 from drafters.bundle import find_order_model
 from models.checkpoint import digest, find_checkpoint, target_spec
 from models.spec import TargetSpec
+from models.text import has_tokenizer
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,9 @@ def check(config: SpotConfig) -> Checked:
     """Raise ``ValueError`` for a target or a drafter that cannot be used."""
     check_target(config.target)
     folder = find_checkpoint(config.target.path)
-    if not (folder / "tokenizer.json").exists():
+    if not has_tokenizer(folder):
         raise ValueError(
-            f"target.path {config.target.path!r} has no tokenizer.json; the report's tasks are "
-            "texts"
+            f"target.path {config.target.path!r} has no tokenizer; the report's tasks are texts"
         )
     spec = target_spec(config.target)
     drafters = find_drafters(config, folder, spec)
