@@ -106,6 +106,7 @@ def attend_masked(q_QHE: Tensor, k_KSE: Tensor, v_KSE: Tensor, mask_QS: Tensor |
     """Plain attention of one sequence under a boolean mask (``None``: everything is seen)."""
     folded = fold_groups(q_QHE.unsqueeze(0), k_KSE.shape[0])
     if mask_QS is not None:
+        assert mask_QS.dtype == torch.bool, "a boolean mask: one of numbers would be added"
         mask_QS = mask_QS.repeat(folded.shape[2] // q_QHE.shape[0], 1)
     out = F.scaled_dot_product_attention(
         folded, k_KSE.unsqueeze(0), v_KSE.unsqueeze(0), attn_mask=mask_QS

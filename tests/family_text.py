@@ -19,7 +19,8 @@ CHATML = (
 )
 ROLES = (
     "{% for m in messages %}{{ '<role>' + m.role | upper + '</role>' + m.content }}"
-    "{{ '<|role_end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<role>ASSISTANT</role>' }}{% endif %}"
+    "{{ '<|role_end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<role>ASSISTANT</role>' }}{% endif %}"
 )
 HEADERS = (
     "{{ '<|startoftext|>' }}{% for m in messages %}{{ '<|start_header_id|>' + m.role + "

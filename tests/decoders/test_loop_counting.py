@@ -132,6 +132,25 @@ def test_threshold_that_nothing_passes_goes_on_one_by_one() -> None:
     assert result.token_ids == decoded(0, max_new_tokens=8).token_ids
 
 
+@pytest.mark.parametrize("confidence", ["top1", "chosen"])
+def test_top_k_of_one_does_not_make_every_position_sure(confidence: str) -> None:
+    """Confidence is read before the filters: a draw among one token is no surer than argmax."""
+    rule = {"method": "threshold", "tau": 0.16, "confidence": confidence, "max_new_tokens": 12}
+    greedy = decoded(3, **rule)
+    only = decoded(3, temperature=1.0, top_k=1, **rule)
+    assert commits(only) == commits(greedy)
+    assert 4 < len(commits(greedy)) < 12, "neither whole blocks nor one by one"
+
+
+@pytest.mark.parametrize("length", range(1, 8))
+def test_a_step_of_many_commits_never_overwrites_the_prompts_tail(length: int) -> None:
+    """However low the threshold: only what is masked can be committed."""
+    result = decoded(length, method="threshold", tau=0.0, max_new_tokens=9)
+    end = (length // BLOCK + 1) * BLOCK
+    assert [position for position, _ in commits(result)[0]] == list(range(length, end))
+    assert min(position for step in commits(result) for position, _ in step) == length
+
+
 @pytest.mark.parametrize("length", range(10))
 def test_a_limit_of_zero_costs_nothing(length: int) -> None:
     result = decoded(length, max_new_tokens=0)

@@ -87,6 +87,12 @@ def test_masked_attention_equals_the_element_wise_reference(
     )
 
 
+def test_a_mask_of_numbers_that_would_be_added_is_refused() -> None:
+    q, k, v = rows(3, 4, 0), rows(7, 2, 1), rows(7, 2, 2)
+    with pytest.raises(AssertionError, match="boolean"):
+        attend_masked(q, k.transpose(0, 1), v.transpose(0, 1), torch.ones(3, 7))
+
+
 def test_masked_attention_without_a_mask_sees_everything() -> None:
     q, k, v = rows(3, 4, 0), rows(7, 2, 1), rows(7, 2, 2)
     found = attend_masked(q, k.transpose(0, 1), v.transpose(0, 1), None)
