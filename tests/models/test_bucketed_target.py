@@ -224,3 +224,21 @@ def test_bfloat16_is_near_and_gives_wide_logits() -> None:
 def test_experts_run_padded_too() -> None:
     plain, padded = both(tiny_model(family_spec("sdar_moe")), [2])
     check(plain, padded, batch_of([(0, 5)]))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_replayed_graphs_equal_the_plain_target_on_a_gpu(dtype: torch.dtype) -> None:
+    """Twice each: the first forward of a bucket captures, the second replays."""
+    model = tiny_model(dtype=dtype).cuda()
+    plain, captured = Target(model), BucketedTarget(model, captures=True)
+    for target in (plain, captured):
+        target.open_slot(0)
+        target.prefill(0, prompt_of(3 * L))
+    batches = [batch_of([(0, 1)]), batch_of([(0, 6)]), batch_of([(0, 2)], [NO_PARENT, 0], [0])]
+    for batch in [*batches, *batches]:
+        found, expected = captured.forward(batch), plain.forward(batch)
+        atol = 0.1 if dtype == torch.bfloat16 else 1e-4
+        torch.testing.assert_close(found, expected, rtol=0, atol=atol)
+        assert captured.caches[0].length == plain.caches[0].length
