@@ -11,6 +11,7 @@ from models.checkpoint import find_checkpoint, target_spec
 from models.config import TargetConfig
 from models.devices import find_device
 from models.fitting import check_room
+from models.fusing import fuse
 from models.int8 import check_int8
 from models.loading import load_model
 from models.ranks import Ranks
@@ -31,7 +32,10 @@ def open_engine(
 
 def load_target(config: TargetConfig, ranks: Ranks | None = None) -> AnyTarget:
     """A target on its device, or the share of one of its ``ranks``."""
-    return open_target(load_model(config, ranks), ranks, config.forwards)
+    model = load_model(config, ranks)
+    if config.compile:
+        fuse(model)
+    return open_target(model, ranks, config.forwards)
 
 
 def check_target(config: TargetConfig) -> None:

@@ -15,3 +15,5 @@ class DrafterConfig(BaseModel):
     bundled one."""
     placement: Literal["target", "actor"] = "target"
     """In the target's process, or in an actor of its own."""
+    device: str = "cpu"
+    """Where the order model runs: cpu, cuda or cuda:N (in few shapes, by CUDA graphs)."""

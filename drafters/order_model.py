@@ -15,7 +15,7 @@ Shapes: B stale states, N drafted states behind each, L positions, W width, H he
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
@@ -38,6 +38,7 @@ from drafters.features import (
     static_features,
     token_probs,
 )
+from models.transfer import to_device
 
 PAIRS, PAIR_WIDTH = 8, 4
 """Ways in which one fill acts on another position, and the width of the product that rates each."""
@@ -91,8 +92,11 @@ class Encoded(NamedTuple):
     spreads_BLH: Tensor | None = None
     """What a fill does to all positions alike."""
 
-    def of(self, rows: Tensor) -> "Encoded":
+    def of(self, rows: Sequence[int]) -> "Encoded":
         """The encoding of some of the stale states."""
+        return self._of(to_device(torch.tensor(rows), self.own.device))
+
+    def _of(self, rows: Tensor) -> "Encoded":
         acts, spreads = self.acts_BLLH, self.spreads_BLH
         return Encoded(
             self.capped_BL[rows],

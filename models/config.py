@@ -32,6 +32,8 @@ class TargetConfig(BaseModel, frozen=True):
     forwards: Forwards = "auto"
     """How forwards run: plain (shapes as they come), buckets (padded to few shapes), graphs (CUDA
     graphs of these, captured once and replayed); auto is graphs on CUDA and plain elsewhere."""
+    compile: bool = False
+    """Fuse the small operations of a layer with torch.compile: a slow start, fewer kernels."""
 
     @property
     def precision(self) -> str:

@@ -16,6 +16,9 @@ from benchmarks.gpu.timing import Row
 from benchmarks.gpu.traces import Recorded, record
 from benchmarks.gpu.what_if import Prices, measure_what_if, stated_prices
 from decoders.proposers.base import Proposer
+from decoders.proposers.registry import open_proposers
+from drafters.config import DrafterConfig
+from models.fusing import fuse
 from models.target import Target
 from models.tensor_parallel import open_target
 
@@ -44,13 +47,17 @@ class Session:
 
 
 def forwards_part(session: Session, report: Report) -> list[Row]:
-    """Latency by copies and prefix beside the floors; and what the time is spent on."""
+    """Latency by copies and prefix beside the floors; on a GPU also with ``target.compile``."""
     plan, speeds = session.plan, session.measured_speeds()
     model = random_model(plan)
     for mode in modes(plan):
         target = open_target(model, forwards=mode)
         session.forwards += measure_forwards(target, mode, plan, speeds, report)
-    return session.forwards
+    if not plan.on_gpu:
+        return session.forwards
+    fuse(model)
+    fused = measure_forwards(open_target(model), "graphs, fused", plan, speeds, report)
+    return session.forwards + fused
 
 
 def shares_part(session: Session, report: Report) -> list[Row]:
@@ -87,14 +94,20 @@ def drafting_part(session: Session, report: Report) -> list[Row]:
     if not session.forwards:
         raise ValueError("parts: drafting is compared with a forward; add forwards")
     one = one_copy_seconds(session.forwards, modes(plan)[-1], TYPICAL_PREFIX)
-    session.drafting = measure_drafting(recorded, drafting_proposers(recorded), plan, one)
+    session.drafting = measure_drafting(recorded, drafting_proposers(recorded, plan), plan, one)
     return session.drafting
 
 
-def drafting_proposers(recorded: Recorded) -> dict[str, Proposer]:
+def drafting_proposers(recorded: Recorded, plan: GpuPlan) -> dict[str, Proposer]:
     """By method and the device that drafts."""
-    own = recorded.engine.proposers
-    return {f"{method} cpu": own[method] for method in ("chain", "order") if method in own}
+    found = {f"{m} cpu": recorded.engine.proposers[m] for m in ("chain", "order")}
+    if plan.on_gpu:
+        config = DrafterConfig(device=plan.device)
+        opened = open_proposers(
+            recorded.engine.folder, recorded.engine.target.spec, config, {"order"}
+        )
+        found[f"order {plan.device}"] = opened["order"]
+    return found
 
 
 def what_if_part(session: Session, report: Report) -> list[Row]:

@@ -18,13 +18,14 @@ from decoders.tree import Ask, Candidates, DraftTree, Scores, grow_trees
 from drafters.bundle import load_order_model
 from drafters.features import MAX_BLOCK, NUM_TOKENS, TOP_K, StaleTensors
 from drafters.order_model import Encoded, OrderModel
+from drafters.placed import PlacedModel, placed_on
 from drafters.survival import survival_log_probs
 
 
 class OrderProposer:
     """Drafts with an order model; all views' nodes of one level share a drafter forward."""
 
-    def __init__(self, model: OrderModel) -> None:
+    def __init__(self, model: OrderModel | PlacedModel) -> None:
         self.model = model
 
     @torch.inference_mode()
@@ -56,7 +57,7 @@ class Scorer:
 
     def __init__(
         self,
-        model: OrderModel,
+        model: OrderModel | PlacedModel,
         views: Sequence[View],
         scores_behind: Callable[[Stale], dict[State, Scores]],
     ) -> None:
@@ -94,7 +95,7 @@ class Scorer:
         for place, states in zip(masked, asked, strict=True):
             place[: len(states)] = np.array(states) == mask_id
         whole = rows == list(range(len(self.views)))
-        behind = self._encoded if whole else self._encoded.of(torch.tensor(rows))
+        behind = self._encoded if whole else self._encoded.of(rows)
         log_q = self.model(behind, torch.from_numpy(masked)).double().numpy()
         for row, states, scores in zip(rows, asked, log_q, strict=True):
             self.known[row].update(zip(states, scores, strict=False))
@@ -108,14 +109,18 @@ def foreseen(view: View) -> list[State]:
     return [d.state for d in chain(view)[:run] if view.end.mask_id in d.state]
 
 
-def open_order_proposer(folder: Path, target_folder: Path, block_size: int) -> OrderProposer:
-    """The proposer of a drafter folder; refuses a block that the model was not made for."""
+def open_order_proposer(
+    folder: Path, target_folder: Path, block_size: int, device: str = "cpu"
+) -> OrderProposer:
+    """The proposer of a drafter folder, its model on ``device``; refuses a block that the model was
+    not made for."""
     if block_size > MAX_BLOCK:
         raise ValueError(
             f"drafter {folder.name} takes blocks of at most {MAX_BLOCK}; this target's block "
             f"size is {block_size}"
         )
-    return OrderProposer(load_order_model(folder, target_folder))
+    model = load_order_model(folder, target_folder)
+    return OrderProposer(model if device == "cpu" else placed_on(device, model))
 
 
 def tree_key(view: View, candidates: Candidates) -> Hashable:

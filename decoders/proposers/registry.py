@@ -43,5 +43,7 @@ def open_proposers(
         folder = find_order_model(drafter.path, target_folder)
         if folder == BUNDLED_ORDER:
             print(f"drafter: the bundled order model ({folder})", file=sys.stderr)
-        proposers["order"] = open_order_proposer(folder, target_folder, spec.block_size)
+        proposers["order"] = open_order_proposer(
+            folder, target_folder, spec.block_size, drafter.device
+        )
     return proposers

@@ -82,7 +82,7 @@ def test_a_state_looks_the_same_whatever_is_asked_beside_it(form: Form) -> None:
     encoded = model.encode(stale_of(WAS))
     together = model(encoded, MASKED)
     for row in range(2):
-        own = encoded.of(torch.tensor([row]))
+        own = encoded.of([row])
         for state in range(2):
             alone = model(own, MASKED[row, state][None, None])
             torch.testing.assert_close(alone[0, 0], together[row, state], rtol=0, atol=1e-5)
