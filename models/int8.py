@@ -6,15 +6,19 @@ The tensors are torchao's. Scales do not depend on how many ranks share the weig
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from models.config import TargetConfig
+from models.ranks import Ranks
 from models.spec import TargetSpec
+from models.transformer import Transformer
 
+PIECE_NUMBERS = 1 << 21
+"""Weights that are quantised at once: the library takes dozens of bytes for each meanwhile."""
 SCALE_BYTES = 5
 """Of one output channel: an fp32 scale and an int8 zero point (which is 0)."""
 
@@ -66,23 +70,31 @@ def to_int8(weight: Tensor, shared: Callable[[Tensor], Tensor] | None = None) ->
     """``weight[out, in]`` in int8, symmetric, one scale a row. ``shared`` makes the scales of a
     part of the inputs those of the whole rows: the largest over all ranks."""
     library = _library()
-    made = library.Int8Tensor.from_hp(weight, library.PerRow())
-    if shared is None:
-        return made
-    return library.Int8Tensor.from_hp(weight, library.PerRow(), scale=shared(made.scale))
+    rows = max(1, PIECE_NUMBERS // weight.shape[1])
+
+    def quantized(scales: Sequence[Tensor | None]) -> list[Any]:
+        pairs = zip(weight.split(rows), scales, strict=True)
+        return [library.Int8Tensor.from_hp(w, library.PerRow(), scale=s) for w, s in pairs]
+
+    made = quantized([None] * len(weight.split(rows)))
+    if shared is not None:
+        made = quantized(shared(torch.cat([piece.scale for piece in made])).split(rows))
+    return library.Int8Tensor(
+        torch.cat([piece.qdata for piece in made]),
+        torch.cat([piece.scale for piece in made]),
+        [1, weight.shape[1]],
+        weight.dtype,
+        zero_point=torch.cat([piece.zero_point for piece in made]),
+    )
 
 
-def quantize_parameter(
-    model: nn.Module,
-    name: str,
-    device: torch.device,
-    shared: Callable[[Tensor], Tensor] | None = None,
-) -> None:
-    """Replace the parameter ``name`` by its int8 form on ``device``."""
-    module_name, _, field = name.rpartition(".")
-    module = model.get_submodule(module_name)
-    weight = to_int8(getattr(module, field).detach(), shared)
-    module.register_parameter(field, nn.Parameter(weight.to(device), requires_grad=False))
+def put_int8(model: Transformer, name: str, weight: Tensor, ranks: Ranks | None) -> None:
+    """Make the int8 form of ``weight`` the parameter ``name``, beside the rest of the network;
+    ``ranks`` are those that hold the other parts of its inputs."""
+    module, _, field = name.rpartition(".")
+    held = to_int8(weight.detach(), ranks.largest if ranks else None).to(model.norm.weight.device)
+    parameter = nn.Parameter(held, requires_grad=False)
+    model.get_submodule(module).register_parameter(field, parameter)
 
 
 def holds_int8(model: nn.Module) -> bool:

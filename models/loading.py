@@ -17,7 +17,7 @@ from models.config import TargetConfig
 from models.devices import find_device
 from models.families.registry import FAMILIES
 from models.fitting import check_room
-from models.int8 import check_int8, int8_parameters, quantize_parameter
+from models.int8 import check_int8, int8_parameters, put_int8
 from models.layout import Piece, parameter_shapes, tensor_shapes
 from models.ranks import Ranks
 from models.spec import TargetSpec
@@ -52,15 +52,16 @@ def load_model(config: TargetConfig, ranks: Ranks | None = None) -> Transformer:
 def make_room(
     model: Transformer, dtype: torch.dtype, device: str, to_quantize: Container[str] = ()
 ) -> None:
-    """Give every parameter of a network on the meta device uninitialised memory on ``device``;
-    those ``to_quantize`` on the CPU, where untouched memory costs nothing."""
+    """Give every parameter of a network on the meta device uninitialised memory on ``device``, but
+    for those ``to_quantize``."""
     for prefix, module in model.named_modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             full_name = f"{prefix}.{name}"
+            if full_name in to_quantize:
+                continue
             kept = stored_dtype(full_name, dtype)
-            place = "cpu" if full_name in to_quantize else device
             # (Module.to_empty would import a compiler for this.)
-            memory = torch.empty(tuple(parameter.shape), dtype=kept, device=place)
+            memory = torch.empty(tuple(parameter.shape), dtype=kept, device=device)
             module.register_parameter(name, nn.Parameter(memory, requires_grad=False))
 
 
@@ -72,7 +73,7 @@ def load_weights(
     to_quantize: Container[str] = (),
 ) -> None:
     """Fill ``model`` from the safetensors of ``folder``, whatever their sharding; parameters
-    ``to_quantize`` become int8, and move beside the others, as soon as they are complete.
+    ``to_quantize`` are read on the CPU, one at a time, and only their int8 form is kept.
 
     Raises ``ValueError`` that names the tensors when one is missing, unknown, doubled or misshapen.
     """
@@ -87,13 +88,14 @@ def load_weights(
         with TensorReader(path) as reader, torch.no_grad():
             for piece in wanted:
                 name, stored = piece.parameter, found[piece.tensor]
+                if name in to_quantize and parameters[name].is_meta:
+                    wide = torch.empty_like(parameters[name], dtype=model.dtype, device="cpu")
+                    parameters[name] = nn.Parameter(wide, requires_grad=False)
                 fill(parameters[name], piece, stored, reader, shards or {}, ranks)
                 missing[name] -= 1
-                if not missing[name] and name in to_quantize:
-                    del parameters[name]  # which frees its memory
-                    cut = (shards or {}).get(name) == 1
-                    largest = ranks.largest if ranks is not None and cut else None
-                    quantize_parameter(model, name, model.norm.weight.device, largest)
+                if name in to_quantize and not missing[name]:
+                    by_inputs = ranks is not None and (shards or {}).get(name) == 1
+                    put_int8(model, name, parameters.pop(name), ranks if by_inputs else None)
     copy = _repeated_head(model.spec, found)
     if copy is not None:
         _compare(parameters[copy.parameter], copy, found[copy.tensor], shards or {}, ranks)
