@@ -56,6 +56,9 @@ class RecordingTarget:
         self.calls.append(lambda: self.target.forward(batch))
         return self.target.forward(batch)
 
+    def adopt(self, slot: int, index: int) -> None:
+        self._call(lambda: self.target.adopt(slot, index))
+
     def _call(self, call: Call) -> None:
         self.calls.append(call)
         call()

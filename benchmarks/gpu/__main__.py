@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from actors.loading import check_device
+from models.devices import check_device
 from benchmarks.gpu.parts import PARTS, Session
 from benchmarks.gpu.plan import GpuPlan
 from benchmarks.gpu.timing import Row

@@ -8,7 +8,7 @@ from benchmarks.gpu.plan import GpuPlan
 from decoders.engine import Engine
 from decoders.options import DecodeOptions
 from decoders.prompts import PromptRow
-from decoders.replay_family import Root
+from decoders.replay import Root, roots_of
 from decoders.trace import Trace
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
@@ -27,9 +27,7 @@ class Recorded:
     def roots(self, cap: float) -> Iterator[Root]:
         """The states that a round may begin at."""
         for trace in self.by_cap[cap]:
-            for block in trace.blocks:
-                for index in range(1, len(block.states)):
-                    yield Root(trace, block, index)
+            yield from (root for root in roots_of(trace) if not root.opens)
 
 
 def prompt_rows(plan: GpuPlan) -> list[PromptRow]:

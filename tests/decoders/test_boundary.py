@@ -143,5 +143,5 @@ def test_a_batch_shifts_parents_and_asks_for_masked_rows_only() -> None:
 @pytest.mark.parametrize("option", [{"cross_block": True}, {"draft_refresh": 4}])
 @pytest.mark.parametrize("method", ["standard", "threshold"])
 def test_methods_without_drafts_do_not_know_them(method: str, option: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=rf"decode\.{[*option][0]} is not an option of"):
+    with pytest.raises(ValueError, match=rf"decode\.{next(iter(option))} is not an option of"):
         DecodeOptions.model_validate({"method": method} | option)
