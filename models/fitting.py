@@ -1,21 +1,42 @@
-"""Which device holds a target, in which dtype and on how many ranks; what cannot fit is refused
+"""Which device holds a target, in which precision and on how many ranks; what cannot fit is refused
 before anything is loaded."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from models.checkpoint import DTYPES
-from models.config import TargetConfig
+from models.config import Quantize, TargetConfig
 from models.devices import Device
 from models.footprint import (
+    LEAST_PREFIX,
     PLAIN_COPIES,
-    SHOWN_PREFIX,
+    Need,
     cache_bytes,
     forward_bytes,
     need,
-    weight_bytes,
 )
 from models.spec import TargetSpec
+
+
+class Precision(NamedTuple):
+    """What weights are held in."""
+
+    dtype: str
+    quantize: Quantize = "none"
+
+    def __str__(self) -> str:
+        quantized = "" if self.quantize == "none" else f" and target.quantize {self.quantize}"
+        return f"target.dtype {self.dtype}{quantized}"
+
+    def need(self, spec: TargetSpec, ranks: int) -> Need:
+        """Of each of ``ranks``."""
+        return need(spec, self.dtype, ranks, self.quantize)
+
+
+def precisions(spec: TargetSpec) -> list[Precision]:
+    """Those that a target can be held in, the usual ones first."""
+    found = [Precision(dtype) for dtype in DTYPES]
+    return found if spec.experts is not None else [*found, Precision("bfloat16", "int8")]
 
 
 def check_room(spec: TargetSpec, config: TargetConfig, device: Device, together: int = 1) -> None:
@@ -23,54 +44,57 @@ def check_room(spec: TargetSpec, config: TargetConfig, device: Device, together:
 
     The message says what they need, what there is, and which settings would fit.
     """
-    asked = need(spec, config.dtype, config.tp)
+    precision = Precision(config.dtype, config.quantize)
+    asked = precision.need(spec, config.tp)
     if config.force_fit or together * asked.total <= device.free:
         return
-    ranks = f"{together} ranks, each" if together > 1 else "a rank" if config.tp > 1 else "it"
+    who = f"{together} ranks need, each," if together > 1 else "a rank needs"
     raise ValueError(
-        f"target.path {config.path!r} does not fit on {device.name} with target.dtype "
-        f"{config.dtype} and target.tp {config.tp}: {ranks} needs {size(asked.total)} (weights "
-        f"{size(asked.weights)}, prefix of {SHOWN_PREFIX:,} tokens {size(asked.prefix)}, a forward "
-        f"without drafts {size(asked.forward)}), and {size(device.free)} of {size(device.total)} "
-        f"are free; {_help(spec, config, device)} (target.force_fit true loads all the same)"
+        f"target.path {config.path!r} does not fit on {device.name} with {precision} and target.tp "
+        f"{config.tp}: {who} {size(asked.total)} (weights {size(asked.weights)}, prefix cache of "
+        f"{LEAST_PREFIX:,} tokens {size(asked.prefix)}, a forward without drafts "
+        f"{size(asked.forward)}), and {size(device.free)} of {size(device.total)} are free; "
+        f"{_help(spec, device)} (target.force_fit true loads all the same)"
     )
 
 
-def _help(spec: TargetSpec, config: TargetConfig, device: Device) -> str:
-    """The settings that would fit: the fewest ranks of every dtype that is no wider."""
-    widest = DTYPES[config.dtype].itemsize
+def _help(spec: TargetSpec, device: Device) -> str:
+    """The settings that would fit: the fewest ranks of every precision."""
     found = []
-    for dtype in sorted(DTYPES, key=lambda name: -DTYPES[name].itemsize):
-        if DTYPES[dtype].itemsize > widest:
-            continue
+    for precision in precisions(spec):
         for ranks in spec.tensor_parallel_sizes:
-            asked = need(spec, dtype, ranks).total
+            asked = precision.need(spec, ranks).total
             if (ranks if device.is_shared else 1) * asked <= device.free:
-                found.append(f"target.dtype {dtype} with target.tp {ranks} ({size(asked)} a rank)")
+                found.append(f"{precision} with target.tp {ranks} ({size(asked)} a rank)")
                 break
     if found:
         return f"what would fit: {'; '.join(found)}"
-    dtype = min(DTYPES, key=lambda name: DTYPES[name].itemsize)
     ranks = 1 if device.is_shared else max(spec.tensor_parallel_sizes)
-    least = size(need(spec, dtype, ranks).total)
-    return f"nothing would: even target.dtype {dtype} with target.tp {ranks} needs {least} a rank"
+    least = min(precisions(spec), key=lambda each: each.need(spec, ranks).total)
+    needed = size(least.need(spec, ranks).total)
+    return f"nothing would: even {least} with target.tp {ranks} needs {needed} a rank"
 
 
 def fit_rows(
     spec: TargetSpec, devices: Sequence[Device], budgets: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """A row for every dtype and number of ranks: what a rank takes for weights, the prefix cache of
-    1,000 tokens, and one forward with each of the ``budgets`` of drafts; and where that fits."""
+    """A row for every precision and number of ranks: what a rank takes for weights, the prefix
+    cache of 1,000 tokens, and one forward with each of the ``budgets`` of drafts; and where that
+    fits."""
+    kinds = _kinds(devices)
     return [
         {
-            "dtype": dtype,
+            "dtype": dtype if quantize == "none" else f"{dtype}, {quantize}",
             "tp": ranks,
-            "weights": size(weight_bytes(spec, dtype, ranks)),
-            "1k tokens": size(SHOWN_PREFIX * cache_bytes(spec, dtype, ranks)),
+            "weights": size(need(spec, dtype, ranks, quantize).weights),
+            "1k tokens": size(1000 * cache_bytes(spec, dtype, ranks)),
             **{f"D={budget}": _forward(spec, dtype, ranks, budget) for budget in budgets},
-            **{name: _verdict(spec, dtype, ranks, kind) for name, kind in _kinds(devices).items()},
+            **{
+                name: _verdict(spec, Precision(dtype, quantize), ranks, kind)
+                for name, kind in kinds.items()
+            },
         }
-        for dtype in DTYPES
+        for dtype, quantize in precisions(spec)
         for ranks in spec.tensor_parallel_sizes
     ]
 
@@ -90,20 +114,19 @@ def _kinds(devices: Sequence[Device]) -> dict[str, list[Device]]:
     return found
 
 
-def _verdict(spec: TargetSpec, dtype: str, ranks: int, devices: Sequence[Device]) -> str:
-    """Whether ``ranks`` fit on devices of one kind, and how much of the prefix would."""
-    asked = need(spec, dtype, ranks)
+def _verdict(spec: TargetSpec, precision: Precision, ranks: int, devices: Sequence[Device]) -> str:
+    """Whether ``ranks`` fit on devices of one kind, and with how many tokens of prefix in all."""
     if devices[0].is_shared:
-        room = [device.free // ranks for device in devices] * ranks
+        room = [devices[0].free // ranks] * ranks
     else:
         room = sorted((device.free for device in devices), reverse=True)
     if len(room) < ranks:
         return f"no: {ranks} GPUs"
-    left = room[ranks - 1] - asked.total
+    left = room[ranks - 1] - precision.need(spec, ranks).total
     if left < 0:
         return "no"
-    token = cache_bytes(spec, dtype, ranks)
-    return f"yes, {SHOWN_PREFIX + left // token:,} tokens" if token else "yes"
+    token = cache_bytes(spec, precision.dtype, ranks)
+    return f"yes, {LEAST_PREFIX + left // token:,} tokens" if token else "yes"
 
 
 def size(count: int) -> str:

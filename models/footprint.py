@@ -10,11 +10,17 @@ from typing import Any
 import torch
 
 from models.checkpoint import DTYPES, stored_dtype
+from models.config import Quantize
 from models.full_target import MOST_TOKENS
+from models.int8 import int8_bytes
+from models.pool import FIRST_ROWS
 from models.spec import TargetSpec
+from models.tensor_parallel import share_shapes
 
-SHOWN_PREFIX = 1000
-"""Tokens of one request that every need counts beside the weights."""
+LEAST_PREFIX = FIRST_ROWS
+"""Tokens of prefix that every need counts beside the weights: a pool begins with so many."""
+SHOWN_TEXT = 1000
+"""Tokens of the text that forwards of bidirectional targets are estimated for."""
 PLAIN_COPIES = 2
 """Of a forward without drafts: the full block to store, and the next one."""
 TABLES = 8
@@ -24,16 +30,18 @@ LAYER_WIDTHS = {"hidden": 8, "heads": 16, "inner": 4, "experts": 3}
 """Tensors of each width that are alive at once in one layer, copies and fp32 steps included."""
 
 
-def weight_bytes(spec: TargetSpec, dtype: str, ranks: int = 1) -> int:
+def weight_bytes(spec: TargetSpec, dtype: str, ranks: int = 1, quantize: Quantize = "none") -> int:
     """Parameters that one of ``ranks`` holds: its even share, and what every rank holds whole."""
     kind = DTYPES[dtype]
+    if quantize == "int8":
+        return int8_bytes(share_shapes(spec, ranks), kind)
     exact = stored_dtype("router.bias", kind).itemsize
     whole = (spec.num_replicated - spec.num_router_biases) * kind.itemsize
     return spec.num_split // ranks * kind.itemsize + whole + spec.num_router_biases * exact
 
 
 def cache_bytes(spec: TargetSpec, dtype: str, ranks: int = 1) -> int:
-    """Keys and values of one token; bidirectional targets keep none."""
+    """Keys and values of one token; an exact cache of bidirectional targets does not exist."""
     if spec.topology == "bidirectional":
         return 0
     heads = spec.num_kv_heads // ranks
@@ -42,10 +50,10 @@ def cache_bytes(spec: TargetSpec, dtype: str, ranks: int = 1) -> int:
 
 def forward_bytes(spec: TargetSpec, dtype: str, ranks: int = 1, copies: int = PLAIN_COPIES) -> int:
     """What one forward over ``copies`` blocks needs beside weights and cache, on rank 0, which
-    reads the logits; for bidirectional targets with a text of ``SHOWN_PREFIX`` tokens."""
+    reads the logits; for bidirectional targets with a text of ``SHOWN_TEXT`` tokens."""
     tokens = copies * spec.block_size
     if spec.topology == "bidirectional":
-        text = SHOWN_PREFIX + spec.block_size
+        text = SHOWN_TEXT + spec.block_size
         tokens = min(copies, max(1, MOST_TOKENS // text)) * text
     wide = torch.promote_types(DTYPES[dtype], torch.float32).itemsize
     tables = copies * spec.block_size * spec.vocab_size * TABLES * wide
@@ -79,19 +87,19 @@ class Need:
 
     weights: int
     prefix: int
-    """The cache of ``SHOWN_PREFIX`` tokens."""
+    """The cache of ``LEAST_PREFIX`` tokens."""
     forward: int
-    """One without drafts, or the prefill of that prefix, whichever needs more."""
+    """One without drafts, or the prefill of ``SHOWN_TEXT`` tokens, whichever needs more."""
 
     @property
     def total(self) -> int:
         return self.weights + self.prefix + self.forward
 
 
-def need(spec: TargetSpec, dtype: str, ranks: int = 1) -> Need:
+def need(spec: TargetSpec, dtype: str, ranks: int = 1, quantize: Quantize = "none") -> Need:
     """What each of ``ranks`` needs to decode one request without drafts."""
     return Need(
-        weight_bytes(spec, dtype, ranks),
-        SHOWN_PREFIX * cache_bytes(spec, dtype, ranks),
-        max(forward_bytes(spec, dtype, ranks), layer_bytes(spec, dtype, ranks, SHOWN_PREFIX)),
+        weight_bytes(spec, dtype, ranks, quantize),
+        LEAST_PREFIX * cache_bytes(spec, dtype, ranks),
+        max(forward_bytes(spec, dtype, ranks), layer_bytes(spec, dtype, ranks, SHOWN_TEXT)),
     )

@@ -6,7 +6,7 @@ The tensors are torchao's. Scales do not depend on how many ranks share the weig
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -111,7 +111,7 @@ def parameter_bytes(parameter: Tensor) -> int:
     return sum(parameter_bytes(getattr(inner, name)) for name in names)
 
 
-def int8_bytes(shapes: dict[str, tuple[int, ...]], dtype: torch.dtype) -> int:
+def int8_bytes(shapes: Mapping[str, Sequence[int]], dtype: torch.dtype) -> int:
     """What parameters of these names and ``shapes`` hold once they are quantised."""
     return sum(
         torch.Size(shape).numel() + SCALE_BYTES * shape[0]

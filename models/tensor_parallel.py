@@ -120,6 +120,16 @@ def shard_model(model: Transformer, ranks: Ranks) -> dict[str, int]:
     }
 
 
+def share_shapes(spec: TargetSpec, size: int) -> dict[str, torch.Size]:
+    """Names and shapes of the parameters that one of ``size`` ranks holds, nothing allocated."""
+    with torch.device("meta"):
+        model = Transformer(spec)
+    if size > 1:
+        # (No rank is asked anything while the weights are cut.)
+        shard_model(model, Ranks(0, size, control=None))  # pyright: ignore[reportArgumentType]
+    return {name: parameter.shape for name, parameter in model.named_parameters()}
+
+
 AnyTarget = Target | BucketedTarget | FullTarget
 
 

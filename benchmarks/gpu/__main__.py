@@ -13,13 +13,13 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from models.devices import check_device
 from benchmarks.gpu.parts import PARTS, Session
 from benchmarks.gpu.plan import GpuPlan
 from benchmarks.gpu.timing import Row
 from benchmarks.machine import git_commit, machine, versions
 from benchmarks.paired import write_report
 from cluster.console import progress, say, show_table
+from models.devices import check_device
 from models.invalid import one_line
 
 HIDDEN = ("prices", "rows", "places")

@@ -11,7 +11,7 @@ from models.config import TargetConfig
 from models.devices import Device
 from models.families.registry import FAMILIES
 from models.fitting import check_room, fit_rows
-from models.footprint import need
+from models.footprint import cache_bytes, need
 from models.loading import load_model
 from models.ranks import Ranks
 from models.spec import TargetSpec
@@ -45,15 +45,15 @@ def config(**values: Any) -> TargetConfig:
         (
             gpu(80),
             {"device": "cuda"},
-            r"does not fit on cuda:0 with target\.dtype float32 and target\.tp 1: it needs "
-            r"122\.\d GB \(weights 122\.1 GB, .*\), and 80\.0 GB of 141\.0 GB are free; what would "
-            r"fit: target\.dtype float32 with target\.tp 2 \(61\.\d GB a rank\); target\.dtype "
-            r"bfloat16 with target\.tp 1 \(61\.\d GB a rank\) \(target\.force_fit true ",
+            r"does not fit on cuda:0 with target\.dtype float32 and target\.tp 1: a rank needs "
+            r"12\d\.\d GB \(weights 122\.1 GB, .*\), and 80\.0 GB of 141\.0 GB are free; what "
+            r"would fit: target\.dtype float32 with target\.tp 2 \(6\d\.\d GB a rank\); target\.dtype "
+            r"bfloat16 with target\.tp 1 \(6\d\.\d GB a rank\); .*\(target\.force_fit true ",
         ),
         (
             gpu(40),
             {"dtype": "bfloat16"},
-            r"what would fit: target\.dtype bfloat16 with target\.tp 2 ",
+            r"what would fit: .*; target\.dtype bfloat16 with target\.tp 2 ",
         ),
         (
             gpu(9),
@@ -83,7 +83,7 @@ def test_ranks_share_the_host_and_have_a_gpu_each() -> None:
     asked = config(dtype="bfloat16", tp=2)
     check_room(LARGE, asked, gpu(40))
     check_room(LARGE, asked, cpu(40))
-    with pytest.raises(ValueError, match=r"2 ranks, each needs 30\.\d GB"):
+    with pytest.raises(ValueError, match=r"2 ranks need, each, 3\d\.\d GB"):
         check_room(LARGE, asked, cpu(40), together=2)
 
 
@@ -149,6 +149,17 @@ def test_a_table_without_gpus_has_no_column_for_them() -> None:
 
 def test_the_tokens_that_fit_are_what_is_left_by_weights_and_forward() -> None:
     asked = need(tiny_spec(), "float32")
-    device = Device("cpu", "CPU", asked.total + 500 * asked.prefix // 1000, GB)
+    device = Device("cpu", "CPU", asked.total + 500 * cache_bytes(tiny_spec(), "float32"), GB)
     row = fit_rows(tiny_spec(), [device], budgets=(0,))[0]
-    assert list(row.values())[-1] == "yes, 1,500 tokens"
+    assert list(row.values())[-1] == "yes, 4,596 tokens"
+
+
+def test_a_dense_target_may_fit_in_int8(tmp_path: Path) -> None:
+    dense = PUBLISHED["SDAR-8B"]
+    message = r"target\.dtype bfloat16 and target\.quantize int8 with target\.tp 1 \(\d\.\d GB"
+    with pytest.raises(ValueError, match=message):
+        check_room(dense, config(dtype="bfloat16"), gpu(12))
+    check_room(dense, config(dtype="bfloat16", quantize="int8"), gpu(12))
+    rows = {(row["dtype"], row["tp"]): row for row in fit_rows(dense, [cpu(12)], (0,))}
+    assert rows["bfloat16, int8", 1]["cpu, 12.0 GB free"].startswith("yes")
+    assert rows["bfloat16", 1]["cpu, 12.0 GB free"] == "no"

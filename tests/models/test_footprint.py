@@ -9,11 +9,10 @@ from decoders.proposers.chain import ChainProposer
 from decoders.request import Request
 from models.checkpoint import DTYPES, stored_dtype
 from models.footprint import cache_bytes, forward_bytes, need, weight_bytes
+from models.int8 import int8_bytes
 from models.layout import parameter_shapes
-from models.ranks import Ranks
 from models.spec import TargetSpec
-from models.tensor_parallel import open_target, shard_model
-from models.transformer import Transformer
+from models.tensor_parallel import open_target, share_shapes
 from tests.conftest import tiny_model
 from tests.reference.families import FAMILIES, family_spec
 from tests.reference.live_bytes import LiveBytes
@@ -52,14 +51,21 @@ def test_every_rank_takes_what_was_computed_for_it(name: str) -> None:
     spec = PUBLISHED[name]
     assert spec.tensor_parallel_sizes[0] == 1
     for size in spec.tensor_parallel_sizes[1:]:
-        with torch.device("meta"):
-            model = Transformer(spec)
-        shard_model(model, Ranks(0, size, control=None))  # pyright: ignore[reportArgumentType]
         held = sum(
-            p.numel() * stored_dtype(parameter, torch.bfloat16).itemsize
-            for parameter, p in model.named_parameters()
+            shape.numel() * stored_dtype(parameter, torch.bfloat16).itemsize
+            for parameter, shape in share_shapes(spec, size).items()
         )
         assert weight_bytes(spec, "bfloat16", size) == held
+
+
+def test_int8_weights_of_a_rank_are_its_cut_matrices_with_scales_for_all_their_rows() -> None:
+    spec = family_spec("sdar")
+    assert weight_bytes(spec, "bfloat16", 1, "int8") == int8_bytes(
+        parameter_shapes(spec), torch.bfloat16
+    )
+    shapes = share_shapes(spec, 2)
+    assert shapes["layers.0.self_attn.o_proj.weight"] == (32, 16)
+    assert weight_bytes(spec, "bfloat16", 2, "int8") == int8_bytes(shapes, torch.bfloat16)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -118,7 +124,7 @@ def test_a_rank_needs_its_weights_a_prefix_and_a_forward() -> None:
     spec = PUBLISHED["SDAR-8B"]
     whole, half = need(spec, "bfloat16"), need(spec, "bfloat16", 2)
     assert whole.weights == TOTAL_SIZES["SDAR-8B"]
-    assert whole.prefix == 1000 * 2 * 36 * 8 * 128 * 2 == 2 * half.prefix
+    assert whole.prefix == 4096 * 2 * 36 * 8 * 128 * 2 == 2 * half.prefix
     assert whole.total == whole.weights + whole.prefix + whole.forward
     assert half.weights > whole.weights // 2, "norms are on both"
     assert half.forward <= whole.forward
