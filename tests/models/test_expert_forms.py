@@ -24,7 +24,7 @@ def a_bank(experts: int, dtype: torch.dtype) -> Bank:
         (grouped, torch.float32),
         (grouped, torch.bfloat16),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_forms_of_fixed_shape_equal_the_loop(
     form: Form, dtype: torch.dtype, tokens: int, monkeypatch: pytest.MonkeyPatch
