@@ -34,7 +34,12 @@ def weight_bytes(spec: TargetSpec, dtype: str, ranks: int = 1, quantize: Quantiz
     """Parameters that one of ``ranks`` holds: its even share, and what every rank holds whole."""
     kind = DTYPES[dtype]
     if quantize == "int8":
-        return int8_bytes(share_shapes(spec, ranks), kind)
+        # All layers are alike: a target with experts cannot be so held.
+        one, two = (
+            int8_bytes(share_shapes(spec.model_copy(update={"num_layers": n}), ranks), kind)
+            for n in (1, 2)
+        )
+        return one + (spec.num_layers - 1) * (two - one)
     exact = stored_dtype("router.bias", kind).itemsize
     whole = (spec.num_replicated - spec.num_router_biases) * kind.itemsize
     return spec.num_split // ranks * kind.itemsize + whole + spec.num_router_biases * exact

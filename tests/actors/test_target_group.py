@@ -1,7 +1,9 @@
 """A group of two ranks, its drafter in an actor of its own, against the target in this process."""
 
 import asyncio
+import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -216,3 +218,13 @@ def test_what_cannot_be_placed_is_refused_not_pending(
 def test_a_size_that_does_not_divide_is_refused_before_anything_starts(tiny_folder: Path) -> None:
     with pytest.raises(ValueError, match=r"target.tp 3 .* valid: 1, 2$"):
         TargetGroup.start(target(tiny_folder, tp=3), DrafterConfig())
+
+
+def test_ranks_that_do_not_fit_together_are_refused_before_they_load(
+    ray_cluster: Resources, tiny_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tiny_folder, tmp_path / "large"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**9}))
+    with pytest.raises(ValueError, match=r"large' does not fit on cpu .*: 2 ranks need, each, "):
+        TargetGroup.start(target(folder), DrafterConfig())

@@ -8,6 +8,7 @@ import pytest
 
 from models.checkpoint import save_checkpoint
 from models.config import TargetConfig
+from models.describe import describe_target
 from models.devices import Device
 from models.families.registry import FAMILIES
 from models.fitting import check_room, fit_rows
@@ -47,8 +48,8 @@ def config(**values: Any) -> TargetConfig:
             {"device": "cuda"},
             r"does not fit on cuda:0 with target\.dtype float32 and target\.tp 1: a rank needs "
             r"12\d\.\d GB \(weights 122\.1 GB, .*\), and 80\.0 GB of 141\.0 GB are free; what "
-            r"would fit: target\.dtype float32 with target\.tp 2 \(6\d\.\d GB a rank\); target\.dtype "
-            r"bfloat16 with target\.tp 1 \(6\d\.\d GB a rank\); .*\(target\.force_fit true ",
+            r"would fit: target\.dtype float32 with target\.tp 2 \(6\d\.\d GB a rank\); "
+            r"target\.dtype bfloat16 with target\.tp 1 \(6\d\.\d GB a rank\); .*force_fit true ",
         ),
         (
             gpu(40),
@@ -111,6 +112,13 @@ def test_loading_is_refused_before_a_weight_is_looked_for(tmp_path: Path) -> Non
     ranks = Ranks(1, 2, control=None)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"target\.tp 2: a rank needs"):
         load_model(TargetConfig(path=str(folder), tp=2), ranks)
+
+
+def test_a_checkpoint_is_described_before_its_weights_are_there(tmp_path: Path) -> None:
+    spec, facts = describe_target(str(empty_checkpoint(tiny_spec(), tmp_path / "small")))
+    assert spec == tiny_spec()
+    assert facts["memory_bytes"]["float32"] == 4 * tiny_spec().num_parameters
+    assert (facts["dtype_on_disk"], facts["bytes_on_disk"]) == (None, 0)
 
 
 def test_the_user_may_load_what_does_not_fit(

@@ -1,5 +1,7 @@
 """What can be served, and how it is told that something cannot."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,17 @@ def test_a_target_that_cannot_be_opened_is_refused(
 ) -> None:
     config = ServeConfig.model_validate({"target": {"path": str(text_folder)} | target})
     with pytest.raises(ValueError, match=message):
+        check_config(config)
+
+
+def test_a_target_that_does_not_fit_is_refused_before_anything_starts(
+    text_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(text_folder, tmp_path / "large"))
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(values | {"num_hidden_layers": 10**9}))
+    config = ServeConfig.model_validate({"target": {"path": str(folder)}})
+    with pytest.raises(ValueError, match=r"large' does not fit on cpu "):
         check_config(config)
 
 
