@@ -106,7 +106,7 @@ def test_what_it_holds_is_what_info_says(folder: Path, dtype: str) -> None:
     config = config_of(folder, dtype=dtype)
     model = load_model(config)
     held = sum(parameter_bytes(parameter) for parameter in model.parameters())
-    assert held == describe_target(config.path)["int8_memory_bytes"][dtype]
+    assert held == describe_target(config.path)[1]["int8_memory_bytes"][dtype]
     for name, parameter in model.named_parameters():
         assert hasattr(parameter, "qdata") == name.endswith(("_proj.weight", "lm_head.weight"))
 
