@@ -68,8 +68,9 @@ def test_copies_behind_a_shared_prefix_equal_the_element_wise_reference(
     found = attend_behind(q, prefix[0], prefix[1], k.transpose(1, 2), v.transpose(1, 2))
     for copy in range(copies):
         seen = torch.cat((keys, k[copy])), torch.cat((values, v[copy]))
-        expected = attention(q[copy].tolist(), *(x.tolist() for x in seen), lambda i, j: True)
-        expected = torch.tensor(expected, dtype=torch.float64)
+        rows_seen = seen[0].tolist(), seen[1].tolist()
+        naive = attention(q[copy].tolist(), rows_seen[0], rows_seen[1], lambda i, j: True)
+        expected = torch.tensor(naive, dtype=torch.float64)
         torch.testing.assert_close(found[copy], expected, rtol=0, atol=1e-12)
 
 

@@ -1,8 +1,7 @@
 """Weight-only int8: the arithmetic of the dequantised weights, about half the bytes of bf16, and
-the same text from every lossless method and on any number of ranks."""
+the same text from every lossless method."""
 
 import json
-import multiprocessing
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import torch
 
 from actors.jobs import decode_file
 from benchmarks.full_size_load import QWEN3, SIZES
-from decoders.loop import Decoder, Forwarder, decode
 from decoders.options import LOSSLESS, DecodeOptions
 from decoders.request import Request
 from drafters.config import DrafterConfig
@@ -22,9 +20,8 @@ from models.describe import describe_target
 from models.int8 import check_int8, holds_int8, int8_bytes, parameter_bytes, to_int8
 from models.layout import parameter_shapes
 from models.loading import load_model
-from models.ranks import join_ranks, leave_ranks, open_store, reach_store
 from models.spec import TargetSpec
-from models.tensor_parallel import LeadingTarget, follow, open_target
+from models.tensor_parallel import open_target
 from models.transformer import Transformer
 from tests.conftest import tiny_model
 from tests.models.test_target import copies
@@ -140,51 +137,6 @@ def test_every_lossless_method_equals_draft_free(
     found = run(target, requests, tiny_proposers(), batch_size)
     assert {i: outcome(r) for i, r in found.items()} == {i: outcome(r) for i, r in expected.items()}
     assert sum(r.nfe for r in found.values()) < sum(r.nfe for r in expected.values())
-
-
-def follower(port: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    ranks = join_ranks(reach_store(port), rank=1, size=2, device="cpu")
-    for family in FAMILIES:
-        follow(open_target(load_model(config_of(folder, family, tp=2), ranks), ranks), ranks)
-    leave_ranks()
-
-
-def test_two_ranks_hold_the_weights_of_one_and_write_its_text(folder: Path) -> None:
-    store = open_store()
-    child = multiprocessing.get_context("spawn").Process(
-        target=follower, args=(store.port, folder), daemon=True
-    )
-    child.start()
-    ranks = join_ranks(store, rank=0, size=2, device="cpu")
-    try:
-        for family in FAMILIES:
-            share = load_model(config_of(folder, family, tp=2), ranks)
-            whole = load_model(config_of(folder, family))
-            mine = dict(share.named_parameters())
-            for name, parameter in whole.named_parameters():
-                rows, *columns = mine[name].shape
-                part = parameter[:rows, : columns[0]] if columns else parameter[:rows]
-                assert torch.equal(numbers(part), numbers(mine[name])), name
-            leading = LeadingTarget(open_target(share, ranks), ranks)
-            request = Request("0", prompt_of(5), draft("chain", 4, 0.0, 1.0, "top1"))
-            two, one = (run_plain(target, request) for target in (leading, open_target(whole)))
-            leading.stop()
-            assert two == one
-        child.join(20)
-        assert child.exitcode == 0
-    finally:
-        leave_ranks()
-
-
-def numbers(parameter: Any) -> torch.Tensor:
-    """What a parameter holds: its int8 numbers, where it has some."""
-    return getattr(parameter, "qdata", parameter)
-
-
-def run_plain(target: Forwarder, request: Request) -> tuple[object, ...]:
-    (result,) = decode(Decoder(target, tiny_proposers()), [request], 1)
-    return result.token_ids, result.rounds
 
 
 def test_results_say_so_and_are_not_mixed_with_those_of_plain_weights(
