@@ -91,7 +91,7 @@ def static_features(stale: StaleTensors) -> Tensor:
 def token_probs(stale: StaleTensors) -> Tensor:
     """The probability of each of ``ids_BLC``: 1 for the token of a filled position."""
     probs = stale.log_probs_BLK[..., :NUM_TOKENS].float().exp()
-    probs = torch.where(stale.was_masked_BL[..., None], probs, 1.0)
+    probs = probs.masked_fill(~stale.was_masked_BL[..., None], 1.0)
     return probs.masked_fill(stale.ids_BLC < 0, 0.0)
 
 

@@ -68,14 +68,14 @@ def _batched(x_ND: Tensor, local_NX: Tensor, bank: Bank) -> Tensor:
     out_GND = (F.silu(gate_GNI) * up_GNI) @ bank.down.transpose(1, 2)
     token_N1 = torch.arange(len(x_ND), device=x_ND.device)[:, None]
     held = _held(local_NX, bank)
-    return out_GND[torch.where(held, local_NX, 0), token_N1].masked_fill(~held[..., None], 0)
+    return out_GND[local_NX.masked_fill(~held, 0), token_N1].masked_fill(~held[..., None], 0)
 
 
 def grouped(x_ND: Tensor, local_NX: Tensor, bank: Bank) -> Tensor:
     """Tokens sorted by expert, all experts in one grouped product, in fixed shapes."""
     num_experts, num_choices = len(bank.gate), local_NX.shape[1]
     # What others hold goes behind the last group, and is not computed.
-    expert_A = torch.where(_held(local_NX, bank), local_NX, num_experts).flatten()
+    expert_A = local_NX.masked_fill(~_held(local_NX, bank), num_experts).flatten()
     sorted_A, order_A = expert_A.sort(stable=True)
     experts = torch.arange(num_experts, device=x_ND.device)
     ends = torch.searchsorted(sorted_A, experts, right=True).to(torch.int32)

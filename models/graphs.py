@@ -44,6 +44,7 @@ class GraphCache(Generic[Outputs]):
         self.captures = captures
         self.captured: dict[Hashable, Captured[Outputs]] = {}
         self._memory = torch.cuda.graph_pool_handle() if captures else None
+        self._beside = torch.cuda.Stream(device) if captures else None
 
     def run(self, key: Hashable, function: Callable[..., Outputs], *inputs: Tensor) -> Outputs:
         """``function(*inputs)``, by a replay where ``key`` was met before; the same key must mean
@@ -62,7 +63,8 @@ class GraphCache(Generic[Outputs]):
         self, function: Callable[..., Outputs], given: tuple[Tensor, ...]
     ) -> Captured[Outputs]:
         inputs = tuple(to_device(tensor, self.device).clone() for tensor in given)
-        beside, current = torch.cuda.Stream(self.device), torch.cuda.current_stream(self.device)
+        beside, current = self._beside, torch.cuda.current_stream(self.device)
+        assert beside is not None, "without captures functions are just called"
         beside.wait_stream(current)
         with torch.cuda.stream(beside):
             for _ in range(WARM_UPS):
@@ -70,6 +72,7 @@ class GraphCache(Generic[Outputs]):
         current.wait_stream(beside)
         graph = torch.cuda.CUDAGraph()
         # Other threads (of Ray, of NCCL) may meanwhile do what a capture forbids.
-        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
+        mode = "thread_local"
+        with torch.cuda.graph(graph, self._memory, beside, capture_error_mode=mode):
             outputs = function(*inputs)
         return Captured(graph, inputs, outputs)

@@ -80,7 +80,7 @@ def attend_ragged_reference(
     rows_NQ = first_q[:, None] + torch.arange(problems.max_q, device=device)
     keys_NS = problems.k_starts[:-1].long()[:, None] + torch.arange(problems.max_k, device=device)
     counts_NS = torch.arange(problems.max_k, device=device) < problems.used[:, None]
-    keys_NS = torch.where(counts_NS, keys_NS, 0)
+    keys_NS = keys_NS.masked_fill(~counts_NS, 0)
 
     def padded(rows_RKE: Tensor) -> Tensor:
         """``[N, K, 1, S, E]``; what does not count is zero, whatever lies there."""

@@ -116,7 +116,8 @@ class Target:
             cache.write(layer, k, v)
             return attend_masked(q, *cache.view(layer, len(tokens)), mask_QS)
 
-        hidden = self.model.hidden(torch.tensor(tokens, device=self.device), positions, attend)
+        known = to_device(torch.tensor(tokens), self.device)
+        hidden = self.model.hidden(known, positions, attend)
         cache.advance(len(tokens), hidden[-1])
 
     @torch.inference_mode()
