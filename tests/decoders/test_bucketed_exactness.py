@@ -28,6 +28,8 @@ def some_requests(count: int) -> list[Request]:
                 *turns.choice(RULES),
                 max_new_tokens=LONGEST - index % 4,
                 ignore_stop=index % 5 == 0,
+                cross_block=index % 2 == 0,
+                draft_refresh=(0, 2, 4)[index % 3],
             ),
             index,
         )

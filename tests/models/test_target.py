@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from models.bucketed_target import BucketedTarget
 from models.spec import TargetSpec
 from models.target import NO_PARENT, CopyBatch, Target
 from models.transformer import Transformer
@@ -113,11 +114,12 @@ def test_fused_store_equals_a_separate_store(dtype: torch.dtype) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", [Target, BucketedTarget])
 @pytest.mark.parametrize("prediction", ["same", "shifted"])
 @pytest.mark.parametrize("prefix", [0, 2 * L])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_an_adopted_copy_equals_a_separate_store(
-    dtype: torch.dtype, prefix: int, prediction: str
+    dtype: torch.dtype, prefix: int, prediction: str, kind: type[Target]
 ) -> None:
     """Of several full copies with next blocks behind them, each could have been the one."""
     spec = GROUPED.model_copy(update={"prediction": prediction})
@@ -127,7 +129,9 @@ def test_an_adopted_copy_equals_a_separate_store(
     batch = copies([0] * 7, states, [NO_PARENT] * 4 + [3, 3, 1])
     assert batch.offered() == {0: [1, 3]}
     for index, adopted in enumerate([full[0], full[2]]):
-        rode, apart = opened(model, known), opened(model, known)
+        rode, apart = kind(model), opened(model, known)
+        rode.open_slot(0)
+        rode.prefill(0, known)
         rode.forward(batch)
         assert rode.caches[0].length == prefix
         rode.forward(copies([0], [DRAFTS[1]]))  # one that offers nothing takes nothing back
