@@ -127,11 +127,12 @@ class Target:
         assert batch.tokens_CL.shape == (len(batch.slots), block)
         hidden = self._hidden(batch)
         read = hidden if self.spec.prediction == "same" else self._shifted(batch, hidden)
+        for slot, kept in batch.offered().items():
+            self.caches[slot].offered = [hidden[copy, -1] for copy in kept]
+        # A slot that stores has nothing to offer: the place that others were written behind moves.
         for copy, (slot, stored) in enumerate(zip(batch.slots, batch.stores, strict=True)):
             if stored:
                 self.caches[slot].advance(block, hidden[copy, -1])
-        for slot, kept in batch.offered().items():
-            self.caches[slot].offered = [hidden[copy, -1] for copy in kept]
         return self.model.logits(read.flatten(0, 1)[to_device(batch.rows, self.device)])
 
     def _hidden(self, batch: CopyBatch) -> Tensor:

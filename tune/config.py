@@ -1,6 +1,6 @@
 """What a sweep searches, on what, with which effort, and who may win (``configs/sweep.yaml``)."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -55,7 +55,7 @@ class Range(_Frozen):
         return self
 
 
-CHOICES = ("cap", "temperature", "gamma", "hedge", "width", "prune")
+CHOICES = ("cap", "temperature", "gamma", "hedge", "width", "prune", "cross_block")
 """Knobs of a space that are a list of values."""
 
 
@@ -69,6 +69,7 @@ class SpaceConfig(_Frozen):
     hedge: tuple[float, ...] = (0.0, 0.3, 0.6, 0.8)
     width: tuple[int, ...] = (2, 3, 4)
     prune: tuple[float, ...] = (0.0, 0.3, 0.6)
+    cross_block: tuple[bool, ...] = (False, True)
     cap: tuple[float, ...] = (1.0, 0.9)
     temperature: tuple[Temperature, ...] = (0.0,)
 
@@ -107,6 +108,14 @@ class LiveConfig(_Frozen):
     """Settings besides the baselines."""
     repeats: int = Field(default=2, ge=1)
     """Passes over the problems."""
+    draft_refresh: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """Every setting is tried once more with each of these: what ``decode.draft_refresh`` gains
+    stands in no trace."""
+
+    @property
+    def settings(self) -> int:
+        """How many settings are tried at most, besides the baselines."""
+        return self.trials * (1 + len(self.draft_refresh))
 
 
 class ChampionPolicy(_Frozen):
@@ -155,6 +164,11 @@ class SweepConfig(_Frozen):
                     f"decode.{key} is not shared by a sweep's methods; valid: "
                     f"{', '.join(sorted(known))}"
                 )
+        if self.decode.get("draft_refresh"):
+            raise ValueError(
+                f"decode.draft_refresh {self.decode['draft_refresh']}: it cannot be replayed; list "
+                "what to try live in live.draft_refresh"
+            )
         if self.decode.get("budget") == "auto":
             raise ValueError("decode.budget auto: a sweep's space tries numbers (space.budget)")
         if not self.objectives or len(set(self.objectives)) < len(self.objectives):

@@ -48,8 +48,8 @@ def plan(config: SweepConfig, spec: TargetSpec) -> list[Stage]:
         Stage("replay", replays, replay if replays else 0.0),
         Stage(
             "live",
-            rules + config.live.trials,
-            live_seconds(config, answer, rules, config.live.trials),
+            rules + config.live.settings,
+            live_seconds(config, answer, rules, config.live.settings),
         ),
     ]
 

@@ -17,7 +17,7 @@ from ray.tune.search.optuna import OptunaSearch
 
 from decoders.options import DecodeOptions
 from tune.row import Fidelity, TrialRow
-from tune.space import draw_setting, first_settings, knobs_of
+from tune.space import LIVE_KNOB, draw_setting, first_settings, knobs_of
 from tune.trial import LiveTrial, ReplayTrial, RowTrial, TrialJob, failed_row, setting_of
 
 OnRow = Callable[[TrialRow], None]
@@ -64,6 +64,8 @@ def search_replays(job: TrialJob, finished: Sequence[TrialRow], on_row: OnRow) -
     config = job.config
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     points = [knobs_of(row.options) for row in finished]
+    for point in points:
+        point.pop(LIVE_KNOB, None)
     points += [point for point in first_settings(config.space) if point not in points]
     search = OptunaSearch(
         space=partial(draw_setting, config.space),

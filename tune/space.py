@@ -5,7 +5,9 @@ from typing import Any, Protocol
 from decoders.options import OPTIONS_OF, DecodeOptions
 from tune.config import CHOICES, SpaceConfig
 
-KNOBS = ("method", "budget", *CHOICES)
+LIVE_KNOB = "draft_refresh"
+"""Never drawn: no trace can replay it."""
+KNOBS = ("method", "budget", *CHOICES, LIVE_KNOB)
 INACTIVE = "-"
 START_BUDGET = 6
 
@@ -62,6 +64,8 @@ def spell(options: DecodeOptions) -> str:
     knobs = knobs_of(options)
     method, cap, temperature = knobs.pop("method"), knobs.pop("cap", None), knobs["temperature"]
     del knobs["temperature"]
+    switched = {name: knobs.pop(name, 0) for name in ("cross_block", LIVE_KNOB)}
+    knobs |= {name: value for name, value in switched.items() if value}
     parts = [f"{name}={value:g}" for name, value in knobs.items()]
     if cap is not None:
         parts.append(f"cap={cap:g}")

@@ -20,7 +20,7 @@ from tune.replaying import replay_row
 from tune.results import Results
 from tune.row import TrialRow
 from tune.search import run_live, search_replays
-from tune.space import spell
+from tune.space import LIVE_KNOB, spell
 from tune.trial import Rule, TrialJob
 
 
@@ -139,7 +139,12 @@ def try_live(running: Running, job: TrialJob) -> None:
     config = job.config
     recorded = running.results.rows[job.key("replay", config.reference)]
     rows = list(running.results.rows.values())
-    chosen = [row.options for row in choose_live(rows, recorded, config.live.trials)]
+    replayed = [row.options for row in choose_live(rows, recorded, config.live.trials)]
+    chosen = [
+        options.model_copy(update={LIVE_KNOB: horizon})
+        for horizon in (0, *config.live.draft_refresh)
+        for options in replayed
+    ]
     settings = live_settings(config.reference, chosen, job)
     answer = (recorded.nfe or 0) / recorded.n * job.cost.forward[0]
     num_rules = len(settings) - len(chosen)

@@ -31,6 +31,7 @@ def spaces(draw: st.DrawFn) -> dict[str, Any]:
         "hedge": draw(unique(shares)),
         "width": draw(st.lists(st.integers(1, 32), min_size=1, max_size=3, unique=True).map(tuple)),
         "prune": draw(unique(shares)),
+        "cross_block": draw(unique(st.booleans())),
         "cap": draw(unique(shares)),
         "temperature": draw(unique(st.just(0.0) | st.floats(COLDEST, 2))),
     }
@@ -62,6 +63,8 @@ def test_names_are_short_and_tell_settings_apart() -> None:
     options = DecodeOptions(method="order", budget=8, gamma=0.01, cap=0.9)
     assert spell(options) == "order budget=8 gamma=0.01 hedge=0.6 cap=0.9 T=0"
     assert spell(DecodeOptions()) == "standard cap=1 T=0"
+    crossing = DecodeOptions(method="chain", cross_block=True, draft_refresh=16)
+    assert spell(crossing) == "chain budget=8 cross_block=1 draft_refresh=16 cap=1 T=0"
 
 
 def test_the_reference_rule_is_recorded_even_if_the_space_leaves_it_out() -> None:
@@ -73,6 +76,7 @@ def test_the_reference_rule_is_recorded_even_if_the_space_leaves_it_out() -> Non
     ("values", "message"),
     [
         ({"decode": {"method": "chain"}}, r"decode\.method is not shared"),
+        ({"decode": {"draft_refresh": 4}}, r"decode\.draft_refresh 4: .*live\.draft_refresh"),
         ({"decode": {"budgett": 3}}, r"decode\.budgett is not shared .*valid: .*budget"),
         ({"decode": {"max_new_tokens": -1}}, "max_new_tokens"),
         (
