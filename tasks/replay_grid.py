@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from decoders.boundary import check_boundary
 from decoders.options import METHODS, OPTIONS_OF, DecodeOptions
 from decoders.proposers.base import Proposer
 from decoders.proposers.registry import open_proposers
@@ -42,7 +43,7 @@ def replay_grid(
     manifest = store.manifest()
     settings = expand_grid(grid)
     options = [setting_options(setting, manifest) for setting in settings]
-    proposers = _open_proposers(manifest, drafter, {o.method for o in options})
+    proposers = _open_proposers(manifest, drafter, options)
     num_traces = _check_traces(store, options)
     run = {"traces": manifest.model_dump(), "num_traces": num_traces, "settings": settings}
     results = ResultsFile(out, [str(i) for i in range(len(settings))], run)
@@ -164,10 +165,12 @@ def _check_rows(options: DecodeOptions, recorded: Mapping[str, Any]) -> None:
 
 
 def _open_proposers(
-    manifest: TraceManifest, drafter: DrafterConfig, methods: set[str]
+    manifest: TraceManifest, drafter: DrafterConfig, settings: Sequence[DecodeOptions]
 ) -> dict[str, Proposer]:
-    """Drafters as in decoding; of the target only its folder and spec are read."""
+    """Drafters as in decoding; of the target only its folder and spec are read, which a setting
+    must fit."""
     folder = find_checkpoint(manifest.target)
-    return open_proposers(
-        folder, read_spec(folder, manifest.block_size, force=True), drafter, methods
-    )
+    spec = read_spec(folder, manifest.block_size, force=True)
+    for options in settings:
+        check_boundary(options, spec)
+    return open_proposers(folder, spec, drafter, {options.method for options in settings})

@@ -1,16 +1,24 @@
 """Cross-block drafts and refresh never change an output, and their forwards are counted as made."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
 import pytest
 import torch
 
+from decoders.copies import arrange, copy_batch
+from decoders.judge import judge
 from decoders.loop import Decoder
 from decoders.options import LOSSLESS, DecodeOptions
 from decoders.request import Request, Result
+from decoders.rules import Step
+from decoders.sequence import Sequence
+from decoders.stale import Stale
+from decoders.state import State
 from models.target import CopyBatch, Target
 from tests.conftest import tiny_model, tiny_spec
+from tests.reference.boundary import Ask, naive_rounds
 from tests.reference.families import family_spec
 from tests.reference.grid import (
     BLOCK,
@@ -236,3 +244,39 @@ def refused(options: DecodeOptions, family: str) -> str:
 def test_a_bidirectional_target_refuses_both_by_name() -> None:
     for boundary, said in zip(BOUNDARIES[:2], ("cross_block True", "draft_refresh 2"), strict=True):
         assert said in refused(draft("chain", 4, 0.0, 1.0, "top1", **boundary), "llada")
+
+
+def asking(request: Request, target: Target) -> Ask:
+    """Forwards of one copy each, behind a prefix that is prefilled anew."""
+
+    @cache
+    def ask(known: tuple[int, ...], state: State) -> tuple[Stale, Step]:
+        alone = Sequence(replace(request, prompt_ids=known), 0, target.spec)
+        target.open_slot(0)
+        target.prefill(0, known)
+        part = arrange([], state, None, opens=True, mask_id=target.spec.mask_token_id)
+        batch, _ = copy_batch([0], [part], target.spec.mask_token_id)
+        judged = judge(alone, len(known), [state], target.forward(batch).clone())
+        target.close_slot(0)
+        return judged.stale(0), judged.step(0)
+
+    return ask
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("boundary", BOUNDARIES, ids=str)
+def test_every_round_is_that_of_the_definition(
+    boundary: dict[str, object], temperature: float
+) -> None:
+    target = Target(tiny_model(tiny_spec(6)))
+    crossed = 0
+    for length in (0, 9):
+        for budget in (5, 11):
+            more = {"max_new_tokens": 21} | boundary
+            options = draft("chain", budget, temperature, 0.9, "top1", **more)
+            request = Request("a", prompt_of(length), options, length)
+            result = run(target, [request], PROPOSERS)["a"]
+            made = [round for round in result.rounds if round.kind != "prefill"]
+            assert made == naive_rounds(request, target.spec, asking(request, target))
+            crossed += sum(len({p // 6 for s in r.steps for p, _ in s}) > 1 for r in made)
+    assert crossed

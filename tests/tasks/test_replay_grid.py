@@ -189,6 +189,7 @@ def test_an_interrupted_grid_goes_on_behind_its_rows(folder: Path, tmp_path: Pat
         ({"decode.method": "chain", "decode.cap": 0.5}, "decode.cap 0.5: .*recorded with 1.0"),
         ({"decode.method": "chain", "decode.budget": "auto"}, "decode.budget auto: .*a number"),
         ({"decode.method": "chain", "decode.budget": -1}, "decode.budget"),
+        ({"decode.method": "chain", "decode.draft_refresh": 3}, "decode.draft_refresh 3: .*trace"),
     ],
 )
 def test_a_bad_setting_is_refused_before_any_is_replayed(
