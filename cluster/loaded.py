@@ -23,6 +23,8 @@ class ShortOptions(TypedDict, total=False):
     block_size: int
     force_block_size: bool
     force_fit: bool
+    forwards: str
+    compile: bool
     drafter: str
     method: str
     budget: int | Literal["auto"]
@@ -43,6 +45,8 @@ class ShortOptions(TypedDict, total=False):
     max_new_tokens: int
     ignore_stop: bool
     cache_refresh: int
+    cross_block: bool
+    draft_refresh: int
     batch_size: int
 
 
