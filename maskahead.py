@@ -292,6 +292,44 @@ def report_spot(
     show_table(*shown(tables[0]))
 
 
+@report.command(
+    "simsd",
+    epilog="Example: maskahead report simsd --target sdar-tiny --drafter sdar-nano "
+    "--set problems=100 --out runs/report-simsd",
+)
+def report_simsd(
+    out: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Folder of the report; goes on behind what is there."),
+    ] = RUNS / "report-simsd",
+    target: Target = None,
+    drafter: Annotated[str | None, typer.Option(help="The small model's checkpoint.")] = None,
+    config_file: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="YAML; keys as in --set.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="As in sweep_problems=20; repeatable."),
+    ] = None,
+) -> None:
+    """Measure SimSD on a pair: the mask against exact states, quality, forwards, placements."""
+    from contextlib import nullcontext
+
+    from benchmarks.simsd.config import SimsdConfig
+    from benchmarks.simsd.run import check, run_simsd
+    from cluster.session import ClusterConfig, session
+
+    given = {"target.path": target, "drafter.path": drafter}
+    short = {key: value for key, value in given.items() if value}
+    config = load_config(SimsdConfig, config_file, settings or (), short)
+    check(config)
+    with session(ClusterConfig()) if config.placement.problems else nullcontext():
+        tables = run_simsd(config, out, _command())
+    kept = ("task", "setting", "n", "accuracy", "difference", "nfe_factor", "acceptance")
+    shown = [{name.replace("_", " "): row[name] for name in kept} for row in tables[0].rows]
+    show_table(tables[0].title, shown)
+
+
 @app.command(epilog="Example: maskahead serve --config runs/first/best.yaml --port 8000")
 def serve(
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="A best.yaml.")] = None,

@@ -10,10 +10,13 @@ import torch
 from ray.actor import ActorHandle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from actors.small_model_actor import open_remote_small_model
+from decoders.companion import Companion
 from decoders.options import ORACLES
 from decoders.proposers.base import Draft, Proposer, View
 from decoders.proposers.oracle import open_oracles
 from decoders.proposers.registry import open_proposers
+from decoders.simsd.companion import SimSD
 from drafters.config import DrafterConfig
 from models.spec import TargetSpec
 
@@ -49,17 +52,23 @@ class RemoteProposer:
         return ray.get(self.actor.propose.remote(self.method, sent))
 
 
-def open_remote_proposers(
+def open_remote_drafters(
     target_folder: Path, spec: TargetSpec, drafter: DrafterConfig, methods: set[str]
-) -> dict[str, Proposer]:
-    """:func:`open_proposers` in a new actor near this process; it lives as long as they do."""
+) -> dict[str, Proposer | Companion]:
+    """:func:`open_drafters` in new actors near this process; they live as long as these do."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     actor = RemoteDrafter.options(scheduling_strategy=here).remote(
         target_folder, spec, drafter, methods - set(ORACLES)
     )
-    remote = {method: RemoteProposer(actor, method) for method in ray.get(actor.methods.remote())}
-    # Oracles hold no model, and read what only this process records.
-    return remote | (open_oracles() if methods & set(ORACLES) else {})
+    remote: dict[str, Proposer | Companion] = {
+        method: RemoteProposer(actor, method) for method in ray.get(actor.methods.remote())
+    }
+    if methods & set(ORACLES):
+        # Oracles hold no model, and read what only this process records.
+        remote |= open_oracles()
+    if "simsd" in methods:
+        remote["simsd"] = SimSD(open_remote_small_model(target_folder, spec, drafter, here))
+    return remote
 
 
 RemoteDrafter: Any = ray.remote(num_cpus=0)(DrafterActor)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from decoders.engine import Engine
 from decoders.options import METHODS
-from decoders.proposers.registry import open_proposers
+from decoders.proposers.registry import open_drafters
 from drafters.config import DrafterConfig
 from models.checkpoint import find_checkpoint, target_spec
 from models.config import TargetConfig
@@ -27,7 +27,7 @@ def open_engine(
     if drafter.placement != "target":
         raise ValueError(f"drafter.placement {drafter.placement!r}: valid in one process: target")
     folder, loaded = find_checkpoint(target.path), load_target(target)
-    return Engine(folder, loaded, open_proposers(folder, loaded.spec, drafter, set(methods)))
+    return Engine(folder, loaded, open_drafters(folder, loaded.spec, drafter, set(methods)))
 
 
 def load_target(config: TargetConfig, ranks: Ranks | None = None) -> AnyTarget:
@@ -59,8 +59,11 @@ def absolute_paths(
 ) -> tuple[TargetConfig, DrafterConfig]:
     """The same configurations for processes in other working directories."""
     target = target.model_copy(update={"path": str(find_checkpoint(target.path).resolve())})
-    if drafter.path is not None:
-        drafter = drafter.model_copy(update={"path": str(Path(drafter.path).resolve())})
+    for key in ("path", "small"):
+        given = getattr(drafter, key)
+        # The name of a bundled small model, or a hub id, is the same everywhere.
+        if given is not None and Path(given).exists():
+            drafter = drafter.model_copy(update={key: str(Path(given).resolve())})
     if drafter.graph is not None:
         drafter = drafter.model_copy(update={"graph": str(Path(drafter.graph).resolve())})
     return target, drafter

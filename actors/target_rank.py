@@ -120,13 +120,13 @@ class TargetRank:
 
     def _lead(self, forwarder: Forwarder) -> None:
         from actors.batching import BatchingEngine
-        from actors.drafter_actor import open_remote_proposers
+        from actors.drafter_actor import open_remote_drafters
         from decoders.engine import Engine
-        from decoders.proposers.registry import open_proposers
+        from decoders.proposers.registry import open_drafters
         from models.checkpoint import digest
 
         setup, folder = self.setup, Path(self.setup.target.path)
-        opener = {"target": open_proposers, "actor": open_remote_proposers}[setup.drafter.placement]
+        opener = {"target": open_drafters, "actor": open_remote_drafters}[setup.drafter.placement]
         proposers = opener(folder, forwarder.spec, setup.drafter, set(setup.methods))
         self._digest = digest(folder)
         self._batching = BatchingEngine(Engine(folder, forwarder, proposers), setup.max_batch)

@@ -16,7 +16,7 @@ import numpy as np
 from actors.runner import Runner, open_runner
 from benchmarks.certificate import Certificate, Row, certify
 from benchmarks.machine import machine, versions
-from decoders.options import METHODS, OPTIONS_OF, ORACLES, DecodeOptions
+from decoders.options import GAMMA_OF, METHODS, OPTIONS_OF, ORACLES, DecodeOptions, takes
 from decoders.prompts import PromptRow
 from decoders.trace import Trace
 from drafters.config import DrafterConfig
@@ -46,7 +46,14 @@ class BenchPlan:
                 raise ValueError(f"--methods: {method!r} must be of {', '.join(METHODS)}")
         methods = dict.fromkeys((BASELINE, *self.methods))
         known = set().union(*(OPTIONS_OF[method] for method in methods)) - {"method"}
-        unknown = sorted(self.shared.keys() - known)
+        unknown = sorted(
+            key
+            for key, value in self.shared.items()
+            if key == "method" or not any(takes(method, key, value) for method in methods)
+        )
+        if unknown and unknown[0] == "gamma" and "gamma" in known:
+            theirs = " ".join(f"{m}: {GAMMA_OF[m]}." for m in methods if m in GAMMA_OF)
+            raise ValueError(f"decode.gamma {self.shared['gamma']}: it fits no method. {theirs}")
         if unknown:
             raise ValueError(
                 f"decode.{unknown[0]} is not an option of {', '.join(methods)}; valid: "

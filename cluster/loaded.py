@@ -33,6 +33,9 @@ class ShortOptions(TypedDict, total=False):
     width: int
     prune: float
     cap: float
+    order: str
+    rest: str
+    verify: str
     tau: float
     edit_tau: float
     edit_passes: int

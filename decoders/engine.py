@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from decoders.auto_budget import AutoBudget
+from decoders.companion import Companion
 from decoders.cost_curve import CostCurve, cache_folder, cached_cost_curve
 from decoders.loop import Decoder, Forwarder, Observer, decode
 from decoders.options import ORACLES, DecodeOptions
@@ -22,7 +23,9 @@ from models.text import TextCodec, open_codec
 class Engine:
     """What a process that owns a target can do: build requests, decode them, spell results."""
 
-    def __init__(self, folder: Path, target: Forwarder, proposers: Mapping[str, Proposer]) -> None:
+    def __init__(
+        self, folder: Path, target: Forwarder, proposers: Mapping[str, Proposer | Companion]
+    ) -> None:
         self.folder = folder
         self.target = target
         self.proposers = proposers

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from decoders.request import Request
 from decoders.rules import Floats, Ints, Step, commit_step, editing_step
 from decoders.sampling import (
     filtered_scores,
@@ -16,10 +18,20 @@ from decoders.sampling import (
     perturbed_scores,
     suppress_mask_token,
 )
-from decoders.sequence import Sequence
 from decoders.stale import Stale, summarize_later
 from decoders.state import State
+from models.spec import TargetSpec
 from models.transfer import Arrays, fetch_later, to_device
+
+
+class Drawing(Protocol):
+    """Whose blocks are drawn: a sequence, or a block that a small model drafts."""
+
+    request: Request
+    spec: TargetSpec
+
+    def asked(self, state: State) -> tuple[int, ...]: ...
+    def gumbel(self, start: int, state: State, device: torch.device) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -30,7 +42,7 @@ class Judged:
     log-probabilities at T>0, with the noise where drafts share it.
     """
 
-    sequence: Sequence
+    sequence: Drawing
     bounds: tuple[int, ...]
     states: tuple[State, ...]
     positions: Ints
@@ -101,7 +113,7 @@ class Judged:
 
 
 def _noise(
-    sequence: Sequence, start: int, states: Seq[State], masked: Seq[Ints], device: torch.device
+    sequence: Drawing, start: int, states: Seq[State], masked: Seq[Ints], device: torch.device
 ) -> Tensor:
     """The noise ``[R, V]`` of every row."""
     tables: dict[int, Tensor] = {}
@@ -114,7 +126,7 @@ def _noise(
     return torch.cat([tables[len(m)][to_device(torch.from_numpy(m), device)] for m in masked])
 
 
-def judge(sequence: Sequence, start: int, states: Seq[State], logits_RV: Tensor) -> Judged:
+def judge(sequence: Drawing, start: int, states: Seq[State], logits_RV: Tensor) -> Judged:
     """Draw the token and its confidence at every position of ``states``, copies of the block at
     ``start``, that is asked for.
 

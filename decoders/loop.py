@@ -14,11 +14,12 @@ from torch import Tensor
 
 from decoders.auto_budget import AutoBudget
 from decoders.boundary import check_boundary
+from decoders.companion import Companion, MaskedForwarder
 from decoders.copies import Copies, copy_batch
 from decoders.cost_curve import measure_cost_curve
 from decoders.drafting import Proposal, propose, view_of
 from decoders.passage import Judgement, Passage, judge_part
-from decoders.proposers.base import Proposer, View
+from decoders.proposers.base import Place, Proposer, View
 from decoders.request import Request, Result, Round
 from decoders.rules import Step
 from decoders.sequence import Sequence
@@ -55,7 +56,7 @@ class Decoder:
     def __init__(
         self,
         target: Forwarder,
-        proposers: Mapping[str, Proposer],
+        proposers: Mapping[str, Proposer | Companion],
         observer: Observer | None = None,
         slots: Iterator[int] | None = None,
         auto: AutoBudget | None = None,
@@ -84,7 +85,11 @@ class Decoder:
 
     def remove(self, request_id: str) -> None:
         """Drop a request (finished or cancelled) and free its prefix."""
-        self.target.close_slot(self.active.pop(request_id).slot)
+        slot = self.active.pop(request_id).slot
+        self.target.close_slot(slot)
+        for proposer in self.proposers.values():
+            if isinstance(proposer, Companion):
+                proposer.leave(slot)
 
     @torch.inference_mode()
     def step(self) -> list[Result]:
@@ -93,8 +98,12 @@ class Decoder:
         running = [s for s in self.active.values() if s not in done]
         for sequence in running:
             self._prefill(sequence)
-        if running:
-            done += self._round(running)
+        masked = [sequence for sequence in running if sequence.request.options.masked]
+        stepping = [sequence for sequence in running if sequence not in masked]
+        if masked:
+            done += self._masked_round(masked)
+        if stepping:
+            done += self._round(stepping)
         for sequence in done:
             self.remove(sequence.request.id)
         return [sequence.result() for sequence in done]
@@ -108,14 +117,20 @@ class Decoder:
                 sequence.rounds.append(Round("prefill"))
         sequence.prefilled = True
 
+    def _masked_round(self, sequences: list[Sequence]) -> list[Sequence]:
+        """Leave the round to the method that verifies under a mask of its own."""
+        companion, target = self.proposers[sequences[0].request.options.method], self.target
+        assert isinstance(companion, Companion)
+        assert isinstance(target, MaskedForwarder), "refused when the drafter was opened"
+        return companion.round(target, sequences)
+
     def _round(self, sequences: list[Sequence]) -> list[Sequence]:
         proposals = self._propose(sequences, self._drafting(sequences))
+        places = self._followed(sequences)
         started = perf_counter()
-        self._allot(sequences, proposals)
-        parts = [
-            sequence.copies(proposals[index].places if index in proposals else [])
-            for index, sequence in enumerate(sequences)
-        ]
+        self._allot(sequences, proposals, sum(map(len, places.values())))
+        places |= {index: each.places for index, each in proposals.items()}
+        parts = [s.copies(places.get(index, [])) for index, s in enumerate(sequences)]
         slots = [sequence.slot for sequence in sequences]
         batch, num_rows = copy_batch(slots, parts, self.target.spec.mask_token_id)
         prefix = mean_prefix(sequences)
@@ -147,6 +162,7 @@ class Decoder:
             sequence.request.options.drafts
             and sequence.stale is not None
             and sequence.request.options.method in self.proposers
+            and not isinstance(self.proposers[sequence.request.options.method], Companion)
             for sequence in sequences
         ]
         asking = [s for s, drafts in zip(sequences, able, strict=True) if drafts and is_auto(s)]
@@ -165,7 +181,7 @@ class Decoder:
                 for index, sequence in enumerate(sequences)
                 if drafting[index] and sequence.request.options.method == method
             ]
-            if not asking:
+            if not asking or isinstance(proposer, Companion):
                 continue
             started = perf_counter()
             shown = [self._view(sequences[index], sequences) for index in asking]
@@ -181,18 +197,32 @@ class Decoder:
                 self.auto.proposed(options, seconds)
         return proposals
 
+    def _followed(self, sequences: list[Sequence]) -> dict[int, list[Place]]:
+        """What companions draft, by the sequence's number; they need no stale distribution."""
+        found: dict[int, list[Place]] = {}
+        for method, companion in self.proposers.items():
+            asking = [i for i, s in enumerate(sequences) if s.request.options.method == method]
+            if asking and isinstance(companion, Companion):
+                drafted = companion.states([sequences[index] for index in asking])
+                found |= zip(asking, drafted, strict=True)
+        return found
+
     def _view(self, sequence: Sequence, beside: list[Sequence]) -> View:
         view = view_of(sequence)
         if not is_auto(sequence):
             return view
         return self.auto.limited(view, len(beside), mean_prefix(beside))
 
-    def _allot(self, sequences: list[Sequence], proposals: dict[int, Proposal]) -> None:
-        """Cut the drafts of ``auto`` requests to what the forward is worth."""
+    def _allot(
+        self, sequences: list[Sequence], proposals: dict[int, Proposal], followed: int
+    ) -> None:
+        """Cut the drafts of ``auto`` requests to what the forward is worth, beside the copies that
+        companions have drafted."""
         shared = {i: each for i, each in proposals.items() if is_auto(sequences[i])}
         if not shared:
             return
-        fixed = sum(len(each.places) for i, each in proposals.items() if i not in shared)
+        fixed = followed
+        fixed += sum(len(each.places) for i, each in proposals.items() if i not in shared)
         fixed += sum(len(each.refresh) for each in shared.values())
         stored = sum(sequence.unstored is not None for sequence in sequences)
         chosen = self.auto.choose(
@@ -246,6 +276,12 @@ def check_request(request: Request, spec: TargetSpec) -> None:
                 f"(0..{spec.vocab_size - 1} without the mask id {spec.mask_token_id})"
             )
     check_boundary(request.options, spec)
+    options = request.options
+    if options.method == "simsd" and options.gamma > spec.block_size:
+        raise ValueError(
+            f"decode.gamma {options.gamma:g}: this target's blocks have {spec.block_size} "
+            "positions (0 drafts the whole block)"
+        )
     length = len(request.prompt_ids) + request.options.max_new_tokens
     if length > spec.max_positions:
         raise ValueError(

@@ -9,6 +9,8 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
+from models.spec import TargetSpec
+
 _MASK32 = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -45,3 +47,29 @@ def gumbel_table(seed: int, start: int, length: int, vocab_size: int, device=Non
 def row_seed(seed: int, row_id: str) -> int:
     """The noise seed of a prompt row without a ``seed`` field: never its place in the file."""
     return int.from_bytes(blake2b(f"{seed}:{row_id}".encode(), digest_size=8).digest(), "little")
+
+
+class NoiseTables:
+    """The noise tables ``[L, V]`` of one request's blocks.
+
+    Coupled, there is one for a whole block, which is kept. Uncoupled, it depends on the number of
+    fills, so that each step draws anew and a run is still a function of its seed.
+    """
+
+    def __init__(self, spec: TargetSpec, seed: int, coupled: bool) -> None:
+        self.spec, self.seed, self.coupled = spec, seed, coupled
+        self._kept: dict[int, Tensor] = {}
+
+    def table(self, start: int, state: tuple[int, ...], device: torch.device) -> Tensor:
+        """What ``state`` of the block at ``start`` is drawn with."""
+        size = (start, self.spec.block_size, self.spec.vocab_size)
+        if not self.coupled:
+            fills = start + len(state) - state.count(self.spec.mask_token_id)
+            return gumbel_table(row_seed(self.seed, f"fills {fills}"), *size, device)
+        if start not in self._kept:
+            self._kept[start] = gumbel_table(self.seed, *size, device)
+        return self._kept[start]
+
+    def forget(self, start: int) -> None:
+        """Let go of a block that is decoded."""
+        self._kept.pop(start, None)

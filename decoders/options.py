@@ -11,11 +11,15 @@ Method = Literal[
     "wtree",
     "graph",
     "order",
+    "simsd",
     "oracle-position",
     "oracle-token",
     "oracle-joint",
 ]
 Confidence = Literal["top1", "chosen"]
+AcceptOrder = Literal["temporal", "positional"]
+Rest = Literal["redraft", "target-argmax", "draft-argmax"]
+Verify = Literal["mask", "exact"]
 
 COLDEST, HOTTEST = 1e-3, 1e3
 
@@ -75,8 +79,34 @@ OPTIONS_OF: dict[str, set[str]] = {
     "wtree": _DRAFTING | {"width"},
     "graph": _DRAFTING | {"prune"},
     "order": _DRAFTING | {"gamma", "hedge"},
+    "simsd": (_COMMON | {"cap", "gamma", "order", "rest", "verify"}) - {"cache_refresh"},
     **dict.fromkeys(ORACLES, _DRAFTING),
 }
+
+
+GAMMA_OF = {
+    "order": "a mass floor, from 0 to below 1",
+    "simsd": "a whole number of draft tokens, 0 for the whole block",
+}
+"""What ``gamma`` is to the methods that know it; a value above 0 never fits both."""
+
+
+def takes(method: str, option: str, value: object = None) -> bool:
+    """Whether a value shared by several methods is one for ``method``: it must know the option,
+    and ``gamma`` must have the meaning that it has there."""
+    if option not in OPTIONS_OF.get(method, set()):
+        return False
+    if option != "gamma" or value is None:
+        return True
+    try:
+        return gamma_fits(method, float(str(value)))
+    except ValueError:
+        return True  # not a number: the validation of the field says so
+
+
+def gamma_fits(method: str, gamma: float) -> bool:
+    """Whether ``gamma`` is what the method calls so."""
+    return gamma.is_integer() if method == "simsd" else gamma < 1
 
 
 class DecodeOptions(BaseModel, frozen=True):
@@ -96,8 +126,10 @@ class DecodeOptions(BaseModel, frozen=True):
     """Once at most so many positions of a block are masked, the next block's masked copy rides
     behind the likeliest fill, so that the next block begins with drafts; 0 is off. Block-causal
     targets only."""
-    gamma: float = Field(default=0.0, ge=0, lt=1)
-    """Mass floor: drafts of smaller mass are not verified (SPOT-gamma)."""
+    gamma: float = Field(default=0.0, ge=0)
+    """For order a mass floor below 1: drafts of smaller mass are not verified (SPOT-gamma). For
+    simsd the tokens that the small model drafts before the target verifies; 0 is the whole
+    block."""
     hedge: float = Field(default=0.6, ge=0, le=1)
     """Below this top-1 probability a position's second candidate is drafted too."""
     width: int = Field(default=3, ge=1, le=32)
@@ -106,6 +138,16 @@ class DecodeOptions(BaseModel, frozen=True):
     """Graph drafts whose fills have a smaller geometric mean probability are not verified."""
     cap: float = Field(default=1.0, ge=0, le=1)
     """Confidence counts as at most this (capped order); 1 is off, 0 is left to right."""
+    order: AcceptOrder = "temporal"
+    """Draft tokens are accepted in the order in which they were drafted, or from left to right (the
+    release's way, without a guarantee)."""
+    rest: Rest = "redraft"
+    """What becomes of the draft behind the first rejected token: drafted again, or filled at once
+    with the target's or the small model's most likely tokens (no guarantee, one forward a
+    block)."""
+    verify: Verify = "mask"
+    """The target verifies a draft in one forward under SimSD's temporal mask, which approximates
+    the states that it stands for, or as a batch of exactly these states (lossless)."""
     tau: float = Field(default=0.9, ge=0, lt=1)
     """Threshold decoding commits every position whose confidence is above tau."""
     edit_tau: float = Field(default=1.0, ge=0, le=1)
@@ -151,18 +193,34 @@ class DecodeOptions(BaseModel, frozen=True):
                 "decode.budget auto: it knows what forwards cost without decode.cache_refresh "
                 f"({self.cache_refresh}) only; give a number of drafts"
             )
+        if self.method in GAMMA_OF and not gamma_fits(self.method, self.gamma):
+            raise ValueError(
+                f"decode.gamma {self.gamma:g}: for method {self.method} it is "
+                f"{GAMMA_OF[self.method]}"
+            )
+        if self.verify == "exact" and (self.order, self.rest) != ("temporal", "redraft"):
+            raise ValueError(
+                "decode.verify exact accepts what the target itself commits, in its order; "
+                f"decode.order {self.order} and decode.rest {self.rest} are of verify mask"
+            )
         return self
 
     @classmethod
     def lenient(cls, **values: object) -> "DecodeOptions":
-        """Options from shared values: those that the method does not know are left out."""
-        known = OPTIONS_OF.get(str(values.get("method", "standard")), _COMMON)
-        return cls.model_validate({key: values[key] for key in values if key in known})
+        """Options from shared values: those that are none of the method's are left out."""
+        method = str(values.get("method", "standard"))
+        known = {key: values[key] for key in values if takes(method, key, values[key])}
+        return cls.model_validate(known | {key: values[key] for key in values if key == "method"})
 
     @property
     def drafts(self) -> bool:
         """Whether the method proposes drafts."""
-        return self.method in LOSSLESS and self.budget != 0
+        return self.method == "simsd" or (self.method in LOSSLESS and self.budget != 0)
+
+    @property
+    def masked(self) -> bool:
+        """Whether drafts are verified under a mask that only approximates their states."""
+        return self.method == "simsd" and self.verify == "mask"
 
     @property
     def edits(self) -> bool:
@@ -173,7 +231,8 @@ class DecodeOptions(BaseModel, frozen=True):
     def promises_equality(self) -> bool:
         """Whether what comes out is promised to be, token by token, what the target itself writes
         by the same rule: the one place that decides between ``exact`` and ``approximate``."""
-        return self.method in (*LOSSLESS, *DRAFT_FREE) and not self.cache_refresh
+        by_method = self.method in (*LOSSLESS, *DRAFT_FREE, "simsd") and not self.masked
+        return by_method and not self.cache_refresh
 
     def rule(self) -> dict[str, object]:
         """What decides a trajectory, apart from the noise: two runs that agree on it (and on

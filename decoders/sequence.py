@@ -10,7 +10,7 @@ from torch import Tensor
 from decoders.auto_budget import kind_of
 from decoders.boundary import Leg, Opening, nearest
 from decoders.copies import Copies, arrange
-from decoders.noise import gumbel_table, row_seed
+from decoders.noise import NoiseTables
 from decoders.proposers.base import Place
 from decoders.request import Request, Result, Round
 from decoders.rules import Step
@@ -32,7 +32,7 @@ class Sequence:
         self.limit = self.prompt_end + request.options.max_new_tokens
         self.stop_ids = () if request.options.ignore_stop else spec.stop_token_ids
         self.rounds: list[Round] = []
-        self._gumbel: dict[int, Tensor] = {}
+        self._noise = NoiseTables(spec, request.noise_seed, request.options.coupled)
         self.committed: list[int] = list(request.prompt_ids[: self.aligned_prompt])
         self.unstored: State | None = None
         self.prefilled = False
@@ -74,7 +74,7 @@ class Sequence:
         self.openings: dict[State, Opening] = {}
         """What was said of the next block in this one's forwards, where that is kept."""
         self.opened = False
-        self._gumbel.pop(self.block_start - self.spec.block_size, None)
+        self._noise.forget(self.block_start - self.spec.block_size)
         self._passes = 0
         self.settled = not self.request.options.edits
 
@@ -102,19 +102,8 @@ class Sequence:
         return BlockEnd(mask_id, self.prompt_end - start, self.limit - start, self.stop_ids)
 
     def gumbel(self, start: int, state: State, device: torch.device) -> Tensor:
-        """The noise table ``[L, V]`` that ``state`` of the block at ``start`` is drawn with.
-
-        Coupled, it is one for the whole block, which is kept. Uncoupled, it depends on the number
-        of fills, so that each step draws anew and a run is still a function of its seed.
-        """
-        spec, seed = self.spec, self.request.noise_seed
-        size = (start, spec.block_size, spec.vocab_size)
-        if not self.request.options.coupled:
-            fills = start + len(state) - state.count(spec.mask_token_id)
-            return gumbel_table(row_seed(seed, f"fills {fills}"), *size, device)
-        if start not in self._gumbel:
-            self._gumbel[start] = gumbel_table(seed, *size, device)
-        return self._gumbel[start]
+        """The noise table ``[L, V]`` that ``state`` of the block at ``start`` is drawn with."""
+        return self._noise.table(start, state, device)
 
     def copies(self, places: Seq[Place]) -> Copies:
         """What this request forwards next, its drafts at ``places``."""

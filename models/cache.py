@@ -72,3 +72,10 @@ class PrefixCache:
         for held in (self.keys, self.values):
             held[:, :, here] = held[:, :, first : first + self.block]
         self.advance(self.block, last_hidden)
+
+    def retract(self, length: int) -> None:
+        """Forget the prefix from ``length`` on; whole blocks only. What a shifted prediction would
+        begin with is not known any more."""
+        assert length % self.block == 0, "only full blocks are kept"
+        assert length <= self.length
+        self.length, self.last_hidden = length, None

@@ -29,15 +29,15 @@ class Device:
         return self.name == "cpu"
 
 
-def check_device(device: str) -> None:
+def check_device(device: str, key: str = "target.device") -> None:
     """Raise ``ValueError`` for a device that this process does not have."""
     kind = ""
     with suppress(RuntimeError):
         kind = torch.device(device).type
     if kind not in ("cpu", "cuda"):
-        raise ValueError(f"target.device {device!r}: valid are cpu, cuda and cuda:N")
+        raise ValueError(f"{key} {device!r}: valid are cpu, cuda and cuda:N")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"target.device {device!r}: no CUDA device here; valid: cpu")
+        raise ValueError(f"{key} {device!r}: no CUDA device here; valid: cpu")
 
 
 def all_devices() -> list[Device]:

@@ -24,6 +24,7 @@ from models.attention import (
 )
 from models.cache import PrefixCache
 from models.int8 import holds_int8
+from models.queries import Query, forward_queries
 from models.transfer import to_device
 from models.transformer import Attend, Transformer
 
@@ -168,6 +169,15 @@ class Target:
                 last = hidden_CLD[parent, -1]
             before.append(hidden_CLD[copy, 0] if last is None else last)
         return torch.cat((torch.stack(before).unsqueeze(1), hidden_CLD[:, :-1]), dim=1)
+
+    @torch.inference_mode()
+    def forward_queries(self, queries: Sequence[Query]) -> Tensor:
+        """Logits ``[R, V]`` of the requested rows of queries that bring their own masks."""
+        return forward_queries(self.model, self.caches, queries)
+
+    def retract(self, slot: int, length: int) -> None:
+        """Keep only the first ``length`` tokens of the slot's prefix, a whole number of blocks."""
+        self.caches[slot].retract(length)
 
     def _attend_copies(self, batch: CopyBatch) -> Attend:
         """Prefix, optional parent copy and own block, merged by log-sum-exp."""

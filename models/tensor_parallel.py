@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from models.bucketed_target import BucketedTarget
 from models.config import Forwards
 from models.full_target import FullTarget
+from models.queries import Query, pack_queries, unpack_queries
 from models.ranks import Ranks
 from models.spec import TargetSpec
 from models.target import CopyBatch, Target
@@ -175,6 +176,7 @@ class Operation(IntEnum):
     PREFILL = 3
     FORWARD = 4
     ADOPT = 5
+    QUERIES = 6
 
 
 class LeadingTarget:
@@ -216,6 +218,13 @@ class LeadingTarget:
         self._announce(Operation.ADOPT, slot, index)
         self.local.adopt(slot, index)
 
+    def forward_queries(self, queries: Sequence[Query]) -> Tensor:
+        """Logits ``[R, V]`` of masked queries' rows; every rank stores its share."""
+        assert not isinstance(self.local, FullTarget), "masked queries need a prefix cache"
+        message = pack_queries(queries)
+        self._announce(Operation.QUERIES, len(message), 0, message)
+        return self.local.forward_queries(queries)
+
     def stop(self) -> None:
         """Let the other ranks return from :func:`follow`."""
         self._announce(Operation.STOP, 0, 0)
@@ -234,7 +243,12 @@ def follow(target: AnyTarget, ranks: Ranks) -> None:
     def payload(size: int) -> Tensor:
         return ranks.announce(torch.empty(size, dtype=torch.int64))
 
+    def queries(size: int, _: int) -> None:
+        assert not isinstance(target, FullTarget), "masked queries need a prefix cache"
+        target.forward_queries(unpack_queries(payload(size)))
+
     run: dict[Operation, Callable[[int, int], object]] = {
+        Operation.QUERIES: queries,
         Operation.OPEN: lambda slot, length: target.open_slot(slot, length, int(payload(1))),
         Operation.CLOSE: lambda slot, _: target.close_slot(slot),
         Operation.ADOPT: target.adopt,

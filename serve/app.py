@@ -17,7 +17,7 @@ from actors.loading import absolute_paths, check_ranks_fit, check_target
 from actors.target_group import fetch
 from cluster.session import ClusterConfig, session
 from decoders.options import DRAFT_FREE, ORACLES, PROPOSERS
-from decoders.proposers.registry import open_proposers
+from decoders.proposers.registry import check_drafters
 from models.checkpoint import find_checkpoint, target_spec
 from models.text import TextCodec, open_codec
 from serve.api import build_api
@@ -37,12 +37,12 @@ def check_config(config: ServeConfig) -> None:
     if not _on_gpu(config):
         check_ranks_fit(config.target)
     if config.decode.method in ORACLES:
-        served = ", ".join((*DRAFT_FREE, *PROPOSERS))
+        served = ", ".join((*DRAFT_FREE, *PROPOSERS, "simsd"))
         raise ValueError(
             f"decode.method {config.decode.method}: oracles read the future; valid here: {served}"
         )
     folder = find_checkpoint(config.target.path)
-    open_proposers(folder, target_spec(config.target), config.drafter, {config.decode.method})
+    check_drafters(folder, target_spec(config.target), config.drafter, {config.decode.method})
     if open_codec(folder) is None:
         raise ValueError(f"target.path {config.target.path!r} has no tokenizer; serving needs one")
 

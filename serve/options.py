@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from decoders.noise import row_seed
-from decoders.options import OPTIONS_OF, DecodeOptions
+from decoders.options import DecodeOptions, takes
 from serve.errors import ApiError, invalid
 from serve.schema import GenerationRequest
 
@@ -18,6 +18,9 @@ EXTENSION = (
     "width",
     "prune",
     "cap",
+    "order",
+    "rest",
+    "verify",
     "tau",
     "edit_tau",
     "edit_passes",
@@ -41,8 +44,8 @@ def decode_options(served: DecodeOptions, request: GenerationRequest, room: int)
         message = f"max_tokens {limit}: this prompt leaves {room} positions"
         raise ApiError(400, message, param="max_tokens", code="context_length_exceeded")
     own["max_new_tokens"] = limit
-    known = OPTIONS_OF.get(str(own.get("method", served.method)), set())
-    base = {key: value for key, value in served.model_dump().items() if key in known}
+    method = str(own.get("method", served.method))
+    base = {k: value for k, value in served.model_dump().items() if takes(method, k, value)}
     try:
         return DecodeOptions.model_validate(base | own)
     except ValidationError as error:

@@ -143,6 +143,11 @@ def setting_options(setting: Setting, manifest: TraceManifest) -> DecodeOptions:
     method = own.setdefault("method", draft_free)
     if method not in METHODS:
         raise ValueError(f"decode.method: {method!r} must be one of {', '.join(METHODS)}")
+    if method == "simsd":
+        raise ValueError(
+            "decode.method simsd: its small model reads the text, and under its mask it leaves the "
+            "recorded run; replay counts the other methods, decode and bench this one"
+        )
     base = {key: value for key, value in rule.items() if key in OPTIONS_OF[method]}
     try:
         options = DecodeOptions.model_validate({"seed": manifest.seed} | base | own)

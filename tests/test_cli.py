@@ -30,7 +30,7 @@ COMMANDS = (
     "import-order",
 )
 TRAIN = [["train"], ["train", "target"], ["train", "order"]]
-HELPED = [[], *([c] for c in COMMANDS), *TRAIN, ["report"], ["report", "spot"]]
+HELPED = [[], *([c] for c in COMMANDS), *TRAIN, ["report"], ["report", "spot"], ["report", "simsd"]]
 ROW_KEYS = (
     *("id", "prompt_ids", "token_ids", "text", "stop_reason", "nfe", "forwards"),
     *("tokens_per_forward", "accepted_per_round", "seconds"),

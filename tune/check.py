@@ -5,7 +5,7 @@ from pathlib import Path
 
 from actors.loading import absolute_paths, check_target
 from cluster.tracking import tracking_uri
-from decoders.proposers.registry import open_proposers
+from decoders.proposers.registry import check_drafters
 from drafters.bundle import find_order_model
 from models.checkpoint import find_checkpoint, target_spec
 from models.spec import TargetSpec
@@ -48,7 +48,7 @@ def check(config: SweepConfig, runs: Path) -> Checked:
                 f"space.methods: order needs an order model, and neither drafter.path nor {folder} "
                 f"nor {found} holds one; train one, or leave order out"
             )
-    open_proposers(folder, target_spec(target), drafter, set(config.space.methods))
+    check_drafters(folder, target_spec(target), drafter, set(config.space.methods))
     absolute = config.model_copy(update={"target": target, "drafter": drafter})
     return Checked(
         absolute, folder, target_spec(target), heldout(config.tasks, config.tasks.recorded), uri

@@ -5,7 +5,17 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cluster.session import ClusterConfig
-from decoders.options import OPTIONS_OF, PROPOSERS, DecodeOptions, Temperature
+from decoders.options import (
+    GAMMA_OF,
+    OPTIONS_OF,
+    PROPOSERS,
+    AcceptOrder,
+    DecodeOptions,
+    Rest,
+    Temperature,
+    Verify,
+    takes,
+)
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
 from tasks.bundled import find_task
@@ -55,7 +65,10 @@ class Range(_Frozen):
         return self
 
 
-CHOICES = ("cap", "temperature", "gamma", "hedge", "width", "prune", "cross_block")
+CHOICES = (
+    *("cap", "temperature", "gamma", "hedge", "width", "prune", "cross_block"),
+    *("order", "rest", "verify"),
+)
 """Knobs of a space that are a list of values."""
 
 
@@ -63,29 +76,50 @@ class SpaceConfig(_Frozen):
     """The values that are tried; a method takes the knobs that it has and no other."""
 
     methods: tuple[str, ...] = ("chain", "order")
+    """``simsd`` may stand among them: it cannot be replayed, so its settings are only tried live
+    (``live.simsd`` of them)."""
     budget: Range = Range(least=1, most=32)
     """Drafts of a forward; none at all (0) is the baseline, which always runs."""
-    gamma: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1)
+    gamma: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1, 4.0, 8.0, 16.0)
+    """Mass floors of order (below 1) and draft lengths of simsd (whole numbers, 0 for the block):
+    each method takes what means something to it."""
     hedge: tuple[float, ...] = (0.0, 0.3, 0.6, 0.8)
     width: tuple[int, ...] = (2, 3, 4)
     prune: tuple[float, ...] = (0.0, 0.3, 0.6)
     cross_block: tuple[bool, ...] = (False, True)
+    order: tuple[AcceptOrder, ...] = ("temporal",)
+    rest: tuple[Rest, ...] = ("redraft",)
+    verify: tuple[Verify, ...] = ("mask", "exact")
     cap: tuple[float, ...] = (1.0, 0.9)
     temperature: tuple[Temperature, ...] = (0.0,)
 
     @model_validator(mode="after")
     def _check(self) -> "SpaceConfig":
         for method in self.methods:
-            if method not in PROPOSERS:
+            if method not in (*PROPOSERS, "simsd"):
                 raise ValueError(
-                    f"space.methods {method!r}: a sweep replays lossless methods; choose from "
-                    f"{', '.join(PROPOSERS)}"
+                    f"space.methods {method!r}: a sweep tries methods that draft; choose from "
+                    f"{', '.join((*PROPOSERS, 'simsd'))}"
                 )
         for name in ("methods", *CHOICES):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"space.{name} {list(values)} must list each value once")
+        for method, meaning in GAMMA_OF.items():
+            if method in self.methods and not self.values(method, "gamma"):
+                raise ValueError(
+                    f"space.gamma {list(self.gamma)} holds nothing for {method}: {meaning}"
+                )
         return self
+
+    @property
+    def replayed(self) -> tuple[str, ...]:
+        """The methods whose forwards replay counts."""
+        return tuple(method for method in self.methods if method != "simsd")
+
+    def values(self, method: str, name: str) -> list[Any]:
+        """The values of a knob that mean something to a method."""
+        return [value for value in getattr(self, name) if takes(method, name, value)]
 
     @property
     def rules(self) -> tuple[tuple[float, float], ...]:
@@ -106,6 +140,8 @@ class LiveConfig(_Frozen):
 
     trials: int = Field(default=3, ge=0)
     """Settings besides the baselines."""
+    simsd: int = Field(default=4, ge=0)
+    """Settings of simsd, drawn from all of the space's, where it is among ``space.methods``."""
     repeats: int = Field(default=2, ge=1)
     """Passes over the problems."""
     draft_refresh: tuple[Annotated[int, Field(ge=1)], ...] = ()

@@ -39,6 +39,9 @@ def drafting_ends(drafts: list[int], options: DecodeOptions) -> str | None:
     end of the block. Unless it is the budget, a larger one changes little."""
     if not options.drafts or not drafts or options.budget == "auto":
         return None
+    if options.method == "simsd":
+        full = Counter("gamma" if count == options.gamma else "block" for count in drafts)
+        return full.most_common(1)[0][0]
     short = "gamma" if options.gamma > 0 else "block"
     budget = options.budget
     ends = Counter("budget" if count >= budget else short for count in drafts)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from models.spec import TargetSpec
 from tune.config import SweepConfig
 from tune.recording import PART
+from tune.space import simsd_settings
 
 START_SECONDS = 25.0
 """Ray, the target's process, the tracking store."""
@@ -38,9 +39,11 @@ def plan(config: SweepConfig, spec: TargetSpec) -> list[Stage]:
     problems = len(config.tasks.names) * config.tasks.recorded
     parts = -(-problems // PART)
     recording = len(config.rules) * parts * answer * PART * 0.6
-    replays = config.replay.trials
+    replays = config.replay.trials if config.space.replayed else 0
     replay = TRIALS_SECONDS + REPLAY_SECONDS * replays * problems / config.replay.concurrency
-    rules = min(len(config.rules), 1 + config.live.trials)
+    drawn = len(simsd_settings(config.space, config.live.simsd, config.seed))
+    replayed, trials = (config.live.trials, config.live.settings) if replays else (0, 0)
+    rules, trials = min(len(config.rules), 1 + replayed + drawn), trials + drawn
     return [
         Stage("start", 1, START_SECONDS),
         Stage("record", len(config.rules) * problems, recording),
@@ -48,8 +51,8 @@ def plan(config: SweepConfig, spec: TargetSpec) -> list[Stage]:
         Stage("replay", replays, replay if replays else 0.0),
         Stage(
             "live",
-            rules + config.live.settings,
-            live_seconds(config, answer, rules, config.live.settings),
+            rules + trials,
+            live_seconds(config, answer, rules, trials),
         ),
     ]
 

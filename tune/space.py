@@ -1,5 +1,7 @@
 """The search space as Optuna draws from it, and the flat form in which settings are shown."""
 
+import random
+from itertools import product
 from typing import Any, Protocol
 
 from decoders.options import OPTIONS_OF, DecodeOptions
@@ -21,11 +23,11 @@ class Draws(Protocol):
 
 def draw_setting(space: SpaceConfig, trial: Draws) -> dict[str, Any]:
     """One setting: every method with its own knobs only (define-by-run)."""
-    method = trial.suggest_categorical("method", list(space.methods))
+    method = trial.suggest_categorical("method", list(space.replayed))
     setting: dict[str, Any] = {"method": method}
     for name in CHOICES:
         if name in OPTIONS_OF[method]:
-            setting[name] = trial.suggest_categorical(name, list(getattr(space, name)))
+            setting[name] = trial.suggest_categorical(name, space.values(method, name))
     if "budget" in OPTIONS_OF[method]:
         least, most = space.budget.least, space.budget.most
         # A draft more matters among few; a logarithm has no place for zero.
@@ -37,14 +39,31 @@ def first_settings(space: SpaceConfig) -> list[dict[str, Any]]:
     """What the search begins with: every method at every rule, with a middling budget."""
     budget = min(max(START_BUDGET, space.budget.least), space.budget.most)
     settings = []
-    for method in space.methods:
+    for method in space.replayed:
         for cap, temperature in space.rules:
-            values = {name: getattr(space, name)[0] for name in CHOICES}
-            values |= {"method": method, "cap": cap, "temperature": temperature, "budget": budget}
+            own = {name: found[0] for name in CHOICES if (found := space.values(method, name))}
+            values = own | {"method": method, "cap": cap, "temperature": temperature}
+            values["budget"] = budget
             settings.append(
                 {k: v for k, v in values.items() if k in OPTIONS_OF[method] | {"method"}}
             )
     return settings
+
+
+def simsd_settings(space: SpaceConfig, count: int, seed: int) -> list[dict[str, Any]]:
+    """At most ``count`` of simsd's settings in the space, drawn with ``seed``: they are tried live,
+    since what is not lossless cannot be replayed."""
+    if "simsd" not in space.methods:
+        return []
+    names = [name for name in CHOICES if name in OPTIONS_OF["simsd"]]
+    grid = [
+        dict(zip(names, values, strict=True))
+        for values in product(*(space.values("simsd", name) for name in names))
+    ]
+    plain = {"order": "temporal", "rest": "redraft"}
+    valid = [s for s in grid if s["verify"] == "mask" or plain.items() <= s.items()]
+    drawn = sorted(random.Random(seed).sample(range(len(valid)), min(count, len(valid))))
+    return [{"method": "simsd"} | valid[index] for index in drawn]
 
 
 def knobs_of(options: DecodeOptions) -> dict[str, Any]:
@@ -66,7 +85,7 @@ def spell(options: DecodeOptions) -> str:
     del knobs["temperature"]
     switched = {name: knobs.pop(name, 0) for name in ("cross_block", LIVE_KNOB)}
     knobs |= {name: value for name, value in switched.items() if value}
-    parts = [f"{name}={value:g}" for name, value in knobs.items()]
+    parts = [f"{name}={v if isinstance(v, str) else f'{v:g}'}" for name, v in knobs.items()]
     if cap is not None:
         parts.append(f"cap={cap:g}")
     return " ".join([method, *parts, f"T={temperature:g}"])

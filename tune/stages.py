@@ -20,7 +20,7 @@ from tune.replaying import replay_row
 from tune.results import Results
 from tune.row import TrialRow
 from tune.search import run_live, search_replays
-from tune.space import LIVE_KNOB, spell
+from tune.space import LIVE_KNOB, simsd_settings, spell
 from tune.trial import Rule, TrialJob
 
 
@@ -96,7 +96,7 @@ def find_cost(running: Running) -> CostCurve:
         config = running.checked.config
         prompt = running.checked.problems.rows[0]
         cost = running.folder.keep_cost(
-            measure_cost(running.group, prompt, config.reference, config.space.methods)
+            measure_cost(running.group, prompt, config.reference, config.space.replayed)
         )
     running.progress.advance("seconds a forward")
     return cost
@@ -124,6 +124,8 @@ def replay_baselines(running: Running, job: TrialJob) -> None:
 
 def replay_settings(running: Running, job: TrialJob) -> None:
     """The search over the whole space, without the target."""
+    if not job.config.space.replayed:
+        return
     known = [row for row in job.rows.all() if row.fidelity == "replay" and row.options.drafts]
     running.progress.begin("replay", max(job.config.replay.trials, len(known)))
     if running.folder.passed(REPLAYED) or job.config.replay.trials == 0:
@@ -145,6 +147,8 @@ def try_live(running: Running, job: TrialJob) -> None:
         for horizon in (0, *config.live.draft_refresh)
         for options in replayed
     ]
+    drawn = simsd_settings(config.space, config.live.simsd, config.seed)
+    chosen += [config.options(**setting) for setting in drawn]
     settings = live_settings(config.reference, chosen, job)
     answer = (recorded.nfe or 0) / recorded.n * job.cost.forward[0]
     num_rules = len(settings) - len(chosen)

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from decoders.companion import Companion
 from decoders.options import ORACLES
 from decoders.proposers.base import Proposer
 from decoders.proposers.chain import ChainProposer
@@ -10,6 +11,8 @@ from decoders.proposers.graph import BUNDLED_GRAPH, find_graph, open_graph_propo
 from decoders.proposers.oracle import open_oracles
 from decoders.proposers.order import open_order_proposer
 from decoders.proposers.wtree import WideTreeProposer
+from decoders.simsd.companion import SimSD
+from decoders.simsd.opening import check_pair, find_small_model, open_small_model
 from drafters.bundle import BUNDLED_ORDER, find_order_model
 from drafters.config import DrafterConfig
 from models.spec import TargetSpec
@@ -21,7 +24,19 @@ def find_drafter(method: str, target_folder: Path, drafter: DrafterConfig) -> Pa
         return find_order_model(drafter.path, target_folder)
     if method == "graph":
         return find_graph(drafter.graph, target_folder)
+    if method == "simsd":
+        return find_small_model(drafter, target_folder)
     return None
+
+
+def check_drafters(
+    target_folder: Path, spec: TargetSpec, drafter: DrafterConfig, methods: set[str]
+) -> None:
+    """Raise ``ValueError`` for a drafter that does not fit the target; a small model, which may be
+    large, is not loaded for that."""
+    open_proposers(target_folder, spec, drafter, methods)
+    if "simsd" in methods:
+        check_pair(find_small_model(drafter, target_folder), target_folder, spec)
 
 
 def open_proposers(
@@ -29,7 +44,7 @@ def open_proposers(
 ) -> dict[str, Proposer]:
     """Proposers for those of ``methods`` that draft; learned ones are loaded only when asked for.
 
-    Raises ``ValueError`` when the drafter does not fit the target's block size.
+    Raises ``ValueError`` when the drafter does not fit the target.
     """
     proposers: dict[str, Proposer] = {"chain": ChainProposer(), "wtree": WideTreeProposer()}
     if methods & set(ORACLES):
@@ -47,3 +62,15 @@ def open_proposers(
             folder, target_folder, spec.block_size, drafter.device
         )
     return proposers
+
+
+def open_drafters(
+    target_folder: Path, spec: TargetSpec, drafter: DrafterConfig, methods: set[str]
+) -> dict[str, Proposer | Companion]:
+    """:func:`open_proposers`, and the small model where ``simsd`` is among ``methods``."""
+    drafters: dict[str, Proposer | Companion] = {
+        **open_proposers(target_folder, spec, drafter, methods)
+    }
+    if "simsd" in methods:
+        drafters["simsd"] = SimSD(open_small_model(target_folder, spec, drafter))
+    return drafters

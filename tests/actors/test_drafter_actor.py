@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from actors.drafter_actor import open_remote_proposers
+from actors.drafter_actor import open_remote_drafters
 from cluster.session import Resources
 from decoders.loop import Decoder, decode
 from decoders.options import DecodeOptions
@@ -42,7 +42,7 @@ def test_remote_drafts_equal_local_ones(
     torch.manual_seed(0)
     save_order_model(build_order_model(OrderModelConfig()), tmp_path)
     arguments = (tmp_path, tiny_target.spec, DrafterConfig(path=str(tmp_path)), METHODS)
-    here, there = open_proposers(*arguments), open_remote_proposers(*arguments)
+    here, there = open_proposers(*arguments), open_remote_drafters(*arguments)
     assert there.keys() == here.keys() == METHODS | {"wtree"}, "training-free ones are always there"
     both = {method: Both(here[method], there[method]) for method in METHODS}
     requests = [
