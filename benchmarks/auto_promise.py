@@ -125,9 +125,9 @@ def measure_cell(
     measured = measure(runner, rows, options, repeats, report)
     base = measured[BASELINE]
     alone = rule.model_copy(update={"batch_size": 1})
-    allowed = oracle_allows(
-        list(runner.record(rows, alone)), engine.proposers[ORACLE], engine.auto.curve
-    )
+    oracle = engine.proposer(ORACLE)
+    assert oracle is not None, "opened with the engine"
+    allowed = oracle_allows(list(runner.record(rows, alone)), oracle, engine.auto.curve)
     found = []
     for setting in settings:
         own = measured[setting.label]

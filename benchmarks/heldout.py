@@ -76,7 +76,7 @@ def measure(
     results = [found[request.id] for request in requests]
     pairs = list(zip(results, base.results, strict=True))
     equal = sum(a.token_ids == b.token_ids for a, b in pairs)
-    replayed = replay(base.traces, options, engine.proposers.get(options.method))
+    replayed = replay(base.traces, options, engine.proposer(options.method))
     same = sum(a.rounds == b.rounds for a, b in zip(replayed, results, strict=True))
     correct = sum(score(asked, [engine.spell(result)["text"] for result in results]))
     nfe, n = sum(r.nfe for r in results), len(results)

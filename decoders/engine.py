@@ -33,6 +33,12 @@ class Engine:
         self._slots = count()
         self.auto = AutoBudget(self._cost_curve)
 
+    def proposer(self, method: str) -> Proposer | None:
+        """What a replay asks of a method: its proposer; ``None`` where there is none to ask, as
+        for draft-free methods and those that draft with the target's sequences at hand."""
+        found = self.proposers.get(method)
+        return None if isinstance(found, Companion) else found
+
     def forget(self) -> None:
         """Forget what ``budget: auto`` has learnt of this target but the cost of its forwards."""
         curve = self.auto.curve

@@ -100,7 +100,8 @@ def drafting_part(session: Session, report: Report) -> list[Row]:
 
 def drafting_proposers(recorded: Recorded, plan: GpuPlan) -> dict[str, Proposer]:
     """By method and the device that drafts."""
-    found = {f"{m} cpu": recorded.engine.proposers[m] for m in ("chain", "order")}
+    on_cpu = {method: recorded.engine.proposer(method) for method in ("chain", "order")}
+    found = {f"{method} cpu": each for method, each in on_cpu.items() if each is not None}
     if plan.on_gpu:
         config = DrafterConfig(device=plan.device)
         opened = open_proposers(

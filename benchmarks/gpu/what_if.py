@@ -63,7 +63,9 @@ def measure_what_if(
         for method in plan.methods:
             for budget in plan.budgets:
                 drafting = Drafting(method, budget)
-                own = replay_tally(traces, drafting, recorded.engine.proposers[method])
+                proposer = recorded.engine.proposer(method)
+                assert proposer is not None, "the plan names methods with proposers"
+                own = replay_tally(traces, drafting, proposer)
                 rows.append(row(method, budget, own))
                 report(len(rows), total)
     return rows
