@@ -29,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-train = typer.Typer(no_args_is_help=True, help="Train a bundled target, or an order model.")
+train = typer.Typer(no_args_is_help=True, help="Train a bundled target, or a drafter.")
 app.add_typer(train, name="train", epilog="Example: maskahead train order --config FILE")
 report = typer.Typer(no_args_is_help=True, help="Repeat a paper's tables and figures.")
 app.add_typer(report, name="report", epilog="Example: maskahead report spot --out runs/report-spot")
@@ -142,13 +142,16 @@ def record(
     config: RunConfig,
     prompts: Prompts,
     out: Folder,
+    hidden: Annotated[
+        bool, typer.Option("--hidden", help="Keep the target's hidden states, for method sets.")
+    ] = False,
 ) -> None:
     """Record draft-free traces (method standard or threshold) to replay and to learn from."""
     from actors.jobs import record_traces
     from cluster.loaded import ray_where_needed
 
     with ray_where_needed(config), progress("record") as report:
-        totals = record_traces(config.target, config.decode, prompts, out, report)
+        totals = record_traces(config.target, config.decode, prompts, out, report, hidden)
     say(f"{out}: {totals}")
 
 
@@ -243,6 +246,24 @@ def train_order_command(config_file: TrainingFile) -> None:
     say(f"drafter: {train_order(load_config(TrainOrderConfig, config_file), log_facts)}")
 
 
+@train.command("sets", epilog="Example: maskahead train sets --config configs/train-sets.yaml")
+def train_sets_command(
+    config_file: TrainingFile,
+    start_from: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="DIR", help="A drafter whose input layers are refitted, no others."
+        ),
+    ] = None,
+) -> None:
+    """Train a drafter for threshold decoding, or calibrate one for another target."""
+    from tasks.train_sets import TrainSetsConfig, train_sets
+
+    short = {"start_from": start_from} if start_from else {}
+    config = load_config(TrainSetsConfig, config_file, (), short)
+    say(f"drafter: {train_sets(config, log_facts)}")
+
+
 @app.command(
     "import-order", epilog="Example: maskahead import-order order_model.pt --out runs/order"
 )
@@ -328,6 +349,36 @@ def report_simsd(
     kept = ("task", "setting", "n", "accuracy", "difference", "nfe_factor", "acceptance")
     shown = [{name.replace("_", " "): row[name] for name in kept} for row in tables[0].rows]
     show_table(tables[0].title, shown)
+
+
+@report.command(
+    "ladder", epilog="Example: maskahead report ladder --target sdar-tiny --set problems=20"
+)
+def report_ladder(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the report.")] = RUNS
+    / "report-ladder",
+    target: Target = None,
+    config_file: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="YAML; keys as in --set.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="As in decode.tau=0.95; repeatable."),
+    ] = None,
+) -> None:
+    """Say what each part of SPOT-Sets adds over threshold decoding: forwards, speed, accuracy."""
+    from benchmarks.ladder import LadderConfig, run_ladder
+    from benchmarks.spot.writing import columns_of
+    from cluster.loaded import ray_where_needed
+
+    short = {"target.path": target} if target else {}
+    config = load_config(LadderConfig, config_file, settings or (), short)
+    with ray_where_needed(SharedConfig(target=config.target, drafter=config.drafter)):
+        table = run_ladder(config, out, _command())
+    hidden = ("speed_q25", "speed_q75", "accuracy_low", "accuracy_high", "accepted_per_round")
+    columns = [c for c in columns_of(table.rows) if c not in hidden and "difference" not in c]
+    show_table(table.title, [{c.replace("_", " "): r.get(c) for c in columns} for r in table.rows])
+    say(f"report: {out / 'report.md'}")
 
 
 @app.command(epilog="Example: maskahead serve --config runs/first/best.yaml --port 8000")

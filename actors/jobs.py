@@ -92,9 +92,15 @@ def describe_run(
 
 
 def record_traces(
-    target: TargetConfig, options: DecodeOptions, prompts: Path, out: Path, report: Report
+    target: TargetConfig,
+    options: DecodeOptions,
+    prompts: Path,
+    out: Path,
+    report: Report,
+    hidden: bool = False,
 ) -> Totals:
-    """Record draft-free traces of a prompts file into a folder, going on behind those in it.
+    """Record draft-free traces of a prompts file into a folder, going on behind those in it; with
+    ``hidden``, with the target's hidden states.
 
     Raises ``ValueError`` for a method that drafts, and for a folder of another run's traces.
     """
@@ -104,12 +110,12 @@ def record_traces(
     file = read_prompts(prompts)
     with open_runner(target, DrafterConfig(), {options.method}) as runner:
         file.check(options, runner.spec, runner.codec)
-        store = TraceStore.create(out, _manifest(runner, target, options, file))
+        store = TraceStore.create(out, _manifest(runner, target, options, file, hidden))
         done = store.recorded_ids()
         missing = [row for row in file.rows if row.id not in done]
         kept, rows, nfe, tokens, started = len(done), 0, 0, 0, perf_counter()
         with PartWriter(store) as writer:
-            for trace in runner.record(missing, options):
+            for trace in runner.record(missing, options, hidden):
                 writer.add(trace)
                 rows, nfe, tokens = rows + 1, nfe + trace.nfe, tokens + len(trace.token_ids)
                 report(kept + rows, len(file.rows))
@@ -143,7 +149,7 @@ class PartWriter:
 
 
 def _manifest(
-    runner: Runner, target: TargetConfig, options: DecodeOptions, file: PromptFile
+    runner: Runner, target: TargetConfig, options: DecodeOptions, file: PromptFile, hidden: bool
 ) -> TraceManifest:
     is_folder = (Path(target.path) / "config.json").exists()
     return TraceManifest(
@@ -153,6 +159,7 @@ def _manifest(
         dtype=target.precision,
         block_size=runner.spec.block_size,
         mask_token_id=runner.spec.mask_token_id,
-        rule=options.rule(),
+        rule=options.commit_rule(),
         seed=options.seed,
+        hidden_size=runner.spec.hidden_size if hidden else 0,
     )

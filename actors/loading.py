@@ -59,11 +59,11 @@ def absolute_paths(
 ) -> tuple[TargetConfig, DrafterConfig]:
     """The same configurations for processes in other working directories."""
     target = target.model_copy(update={"path": str(find_checkpoint(target.path).resolve())})
-    for key in ("path", "small"):
-        given = getattr(drafter, key)
-        # The name of a bundled small model, or a hub id, is the same everywhere.
-        if given is not None and Path(given).exists():
-            drafter = drafter.model_copy(update={key: str(Path(given).resolve())})
-    if drafter.graph is not None:
-        drafter = drafter.model_copy(update={"graph": str(Path(drafter.graph).resolve())})
-    return target, drafter
+    named = drafter.model_dump(include={"path", "small", "sets", "graph"}, exclude_none=True)
+    # The name of a bundled small model, or a hub id, is the same everywhere.
+    absolute = {
+        name: str(Path(path).resolve())
+        for name, path in named.items()
+        if name not in ("path", "small") or Path(path).exists()
+    }
+    return target, drafter.model_copy(update=absolute)

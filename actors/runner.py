@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from actors.loading import open_engine
 from actors.memory import peak_memory, reset_peak_memory
@@ -28,6 +28,14 @@ BATCHES_A_CALL = 4
 Rows = Sequence[PromptRow]
 
 
+class Recording(Protocol):
+    """Yields the traces of draft-free runs; ``hidden``: with the target's hidden states."""
+
+    def __call__(
+        self, rows: Rows, options: DecodeOptions, hidden: bool = False
+    ) -> Iterator[Trace]: ...
+
+
 @dataclass(frozen=True)
 class Runner:
     """An open target. ``decode`` takes prompt rows, options and whether to trace, and yields output
@@ -37,7 +45,7 @@ class Runner:
     spec: TargetSpec
     codec: TextCodec | None
     decode: Callable[[Rows, DecodeOptions, bool], Iterator[dict[str, Any]]]
-    record: Callable[[Rows, DecodeOptions], Iterator[Trace]]
+    record: Recording
     reset_peak_memory: Callable[[], None]
     peak_memory: Callable[[], int]
     """Bytes at the peak since the last reset (of rank 0, and of its whole life, in a group)."""
@@ -75,10 +83,10 @@ def engine_runner(engine: Engine, device: str) -> Runner:
         for result in engine.decode(requests, options.batch_size):
             yield engine.spell(result, trace)
 
-    def record(rows: Rows, options: DecodeOptions) -> Iterator[Trace]:
+    def record(rows: Rows, options: DecodeOptions, hidden: bool = False) -> Iterator[Trace]:
         recorder = TraceRecorder()
         requests = engine.requests(rows, options)
-        for result in decode(engine.decoder(recorder), requests, options.batch_size):
+        for result in decode(engine.decoder(recorder, hidden), requests, options.batch_size):
             yield recorder.finish(result)
 
     return Runner(
@@ -105,9 +113,9 @@ def group_runner(group: "TargetGroup", target: TargetConfig) -> Runner:
         for part in parts(rows, options):
             yield from group.generate(part, options, trace)
 
-    def record(rows: Rows, options: DecodeOptions) -> Iterator[Trace]:
+    def record(rows: Rows, options: DecodeOptions, hidden: bool = False) -> Iterator[Trace]:
         for part in parts(rows, options):
-            yield from group.record(part, options)
+            yield from group.record(part, options, hidden)
 
     on_cpu = target.device == "cpu"
     key = "peak_memory_bytes" if on_cpu else "peak_device_memory_bytes"

@@ -89,9 +89,12 @@ class TargetGroup:
         """
         return self._ask(lambda rank: rank.generate.remote(list(rows), options, trace))
 
-    def record(self, rows: Sequence[Mapping[str, Any]], options: DecodeOptions) -> list[Trace]:
-        """Traces of a draft-free run of ``options``, in the order of the prompt ``rows``."""
-        return self._ask(lambda rank: rank.record.remote(list(rows), options))
+    def record(
+        self, rows: Sequence[Mapping[str, Any]], options: DecodeOptions, hidden: bool = False
+    ) -> list[Trace]:
+        """Traces of a draft-free run of ``options``, in the order of the prompt ``rows``; with
+        ``hidden``, with the target's hidden states."""
+        return self._ask(lambda rank: rank.record.remote(list(rows), options, hidden))
 
     def facts(self) -> dict[str, Any]:
         """What rank 0 holds: digest and spec of the target, device, memory, load."""

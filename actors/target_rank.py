@@ -166,17 +166,20 @@ class TargetRank:
             return engine.generate([PromptRow.model_validate(row) for row in rows], options, trace)
 
     async def record(
-        self, rows: Sequence[Mapping[str, Any]], options: DecodeOptions
+        self, rows: Sequence[Mapping[str, Any]], options: DecodeOptions, hidden: bool = False
     ) -> list[Trace]:
-        """Traces of a draft-free run, in the order of the prompt ``rows``."""
+        """Traces of a draft-free run, in the order of the prompt ``rows``; with ``hidden``, with
+        the target's hidden states."""
         async with self._turn:
-            return await asyncio.to_thread(self._record, rows, options)
+            return await asyncio.to_thread(self._record, rows, options, hidden)
 
-    def _record(self, rows: Sequence[Mapping[str, Any]], options: DecodeOptions) -> list[Trace]:
+    def _record(
+        self, rows: Sequence[Mapping[str, Any]], options: DecodeOptions, hidden: bool
+    ) -> list[Trace]:
         from decoders.prompts import PromptRow
 
         with told_apart(), self.batching.exclusive() as engine:
-            return engine.record([PromptRow.model_validate(row) for row in rows], options)
+            return engine.record([PromptRow.model_validate(row) for row in rows], options, hidden)
 
     async def stream(
         self, request: Request, stop: Sequence[str] = ()

@@ -56,6 +56,10 @@ class RecordingTarget:
         self.calls.append(lambda: self.target.forward(batch))
         return self.target.forward(batch)
 
+    def forward_with_hidden(self, batch: CopyBatch) -> tuple[Tensor, Tensor]:
+        self.calls.append(lambda: self.target.forward_with_hidden(batch))
+        return self.target.forward_with_hidden(batch)
+
     def adopt(self, slot: int, index: int) -> None:
         self._call(lambda: self.target.adopt(slot, index))
 

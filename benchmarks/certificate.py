@@ -64,6 +64,11 @@ def divergence_margin(trace: Trace, row: Row) -> float:
             continue
         stale = state.stale
         index = {start + int(p): i for i, p in enumerate(stale.positions)}
+        options = trace.request.options
+        if own.keys() != other.keys() and options.over_threshold:
+            # Some position is on the other side of tau: how close is the closest one?
+            tau, apart = cap_log_odds(options.tau), own.keys() ^ other.keys()
+            return min(abs(float(stale.rank_log_odds[index[p]]) - tau) for p in apart)
         if own.keys() != other.keys():
             cap = cap_log_odds(trace.request.options.cap)
             best, chosen = (min(stale.rank_log_odds[index[min(p)]], cap) for p in (own, other))

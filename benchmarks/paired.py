@@ -24,7 +24,8 @@ from models.checkpoint import digest
 from models.config import TargetConfig
 from tasks.files import read_prompts
 
-BASELINE = "standard"
+BASELINE, THRESHOLD = "standard", "threshold"
+EXACT_SETS = "sets-exact"
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,16 @@ class BenchPlan:
     command: str
 
     def options(self) -> dict[str, DecodeOptions]:
-        """Options by method, the baseline first; ``ValueError`` for a key that none knows."""
+        """Options by name, the baseline first; ``ValueError`` for a key that none knows.
+
+        ``sets`` brings threshold decoding, its baseline, and a lossy rule of it brings the exact
+        one, as ``sets-exact``.
+        """
         for method in self.methods:
             if method not in METHODS:
                 raise ValueError(f"--methods: {method!r} must be of {', '.join(METHODS)}")
-        methods = dict.fromkeys((BASELINE, *self.methods))
+        over = (THRESHOLD,) if "sets" in self.methods else ()
+        methods = dict.fromkeys((BASELINE, *over, *self.methods))
         known = set().union(*(OPTIONS_OF[method] for method in methods)) - {"method"}
         unknown = sorted(
             key
@@ -59,7 +65,10 @@ class BenchPlan:
                 f"decode.{unknown[0]} is not an option of {', '.join(methods)}; valid: "
                 f"{', '.join(sorted(known))}"
             )
-        return {m: DecodeOptions.lenient(**{**self.shared, "method": m}) for m in methods}
+        found = {m: DecodeOptions.lenient(**{**self.shared, "method": m}) for m in methods}
+        if "sets" in found and not found["sets"].lossless:
+            found[EXACT_SETS] = found["sets"].model_copy(update={"rule": "exact"})
+        return found
 
 
 @dataclass
@@ -81,18 +90,25 @@ def run_bench(plan: BenchPlan, report: Callable[[int, int], None]) -> dict[str, 
     if not file.rows:
         raise ValueError(f"prompts {plan.prompts}: no rows")
     options = plan.options()
-    with open_runner(plan.target, plan.drafter, set(options)) as runner:
+    methods = {each.method for each in options.values()}
+    with open_runner(plan.target, plan.drafter, methods) as runner:
         for each in options.values():
             file.check(each, runner.spec, runner.codec)
         measured = measure(runner, file.rows, options, plan.repeats, report)
         certificates = {
-            method: _certify(runner, file.rows, options[method], measured) for method in options
+            name: _certify(runner, file.rows, options[name], measured, name) for name in options
         }
         facts = _describe(plan, runner)
-    base = measured[BASELINE]
+    baselines = {
+        name: THRESHOLD if each.method == "sets" else BASELINE for name, each in options.items()
+    }
     return facts | {
         "prompts": {"path": str(plan.prompts), "digest": file.digest, "n": len(file.rows)},
-        "methods": {m: summarize(measured[m], base, certificates[m]) for m in options},
+        "methods": {
+            name: summarize(measured[name], measured[baselines[name]], certificates[name])
+            | {"baseline": baselines[name]}
+            for name in options
+        },
     }
 
 
@@ -140,13 +156,14 @@ def _certify(
     rows: Sequence[PromptRow],
     options: DecodeOptions,
     measured: Mapping[str, Measured],
+    name: str,
 ) -> Certificate:
     draft_free = options.draft_free()
 
     def trace_of(index: int) -> Trace:
         return next(runner.record([rows[index]], draft_free))
 
-    own, base = measured[options.method].rows, measured[draft_free.method].rows
+    own, base = measured[name].rows, measured[draft_free.method].rows
     return certify(options, own, base, trace_of)
 
 

@@ -37,6 +37,7 @@ class ShortOptions(TypedDict, total=False):
     rest: str
     verify: str
     tau: float
+    rule: str
     edit_tau: float
     edit_passes: int
     confidence: str

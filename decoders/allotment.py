@@ -10,19 +10,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from decoders.acceptance import step_between
 from decoders.proposers.base import Place
 from decoders.state import State
 
 
 def closed_masses(
-    root: State, places: Sequence[Place], probabilities: Sequence[float], mask_id: int
+    root: State,
+    places: Sequence[Place],
+    probabilities: Sequence[float],
+    mask_id: int,
+    whole_steps: bool = False,
 ) -> list[float]:
     """For each draft the probability that taking it adds: its own, or its best parent's where that
     is smaller, so that taking drafts in falling order always takes a parent first.
 
-    ``places`` stand parents first. One that neither a draft nor the root leads to by one fill is
-    worth nothing. The next block's first state has the full draft that it stands behind as parent.
-    A full draft counts beside it, although that pair makes but one step: it saves a whole forward.
+    ``places`` stand parents first. One that neither a draft nor the root leads to by one fill (or,
+    with ``whole_steps``, by any number of fills) is worth nothing. The next block's first state has
+    the full draft that it stands behind as parent. A full draft counts beside it, although that
+    pair makes but one step: it saves a whole forward.
     """
     found: dict[Place, float] = {(None, root): 1.0}
     roots: dict[State | None, State] = {None: root}
@@ -31,6 +37,12 @@ def closed_masses(
         if behind is not None and behind not in roots:
             roots[behind] = state
             parents = [found.get((None, behind), 0.0)]
+        elif whole_steps:
+            parents = [
+                mass
+                for (block, before), mass in found.items()
+                if block == behind and step_between(before, state, mask_id)
+            ]
         else:
             parents = [
                 found.get((behind, (*state[:position], mask_id, *state[position + 1 :])), 0.0)

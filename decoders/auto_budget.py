@@ -186,10 +186,11 @@ class Share:
 @lru_cache(maxsize=1024)
 def kind_of(options: DecodeOptions) -> Hashable:
     """Requests that share a balance: everything that decides drafts or their acceptance."""
-    own = {"gamma", "hedge", "width", "prune", "cross_block", "draft_refresh"}
-    rule = options.rule() | options.model_dump(include=own)
-    rule |= {"method": options.method, "max_new_tokens": None, "ignore_stop": None}
-    return tuple(sorted(rule.items(), key=str))
+    own = {"method", "rule", "gamma", "hedge", "width", "prune", "cross_block", "draft_refresh"}
+    # Its method tells which of the two commit rules it follows.
+    kind = options.commit_rule() | options.model_dump(include=own)
+    kind |= {"max_new_tokens": None, "ignore_stop": None}
+    return tuple(sorted(kind.items(), key=str))
 
 
 def depth_of(view: View, draft: Draft) -> int:
@@ -290,7 +291,8 @@ class AutoBudget:
         reliability = self.balance(view.options).reliability
         probabilities = [reliability.probability(d.mass, depth_of(view, d)) for d in drafts]
         places = [draft.place for draft in drafts]
-        return closed_masses(view.root, places, probabilities, view.end.mask_id)
+        steps = view.options.over_threshold
+        return closed_masses(view.root, places, probabilities, view.end.mask_id, whole_steps=steps)
 
     def observe(self, view: View, drafts: Sequence[Draft], reached: Collection[Place]) -> None:
         """What became of a request's verified drafts."""

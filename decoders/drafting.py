@@ -13,11 +13,13 @@ from decoders.state import State
 
 
 class Proposal(NamedTuple):
-    """What is to be verified for one view: drafts, then what ``draft_refresh`` adds."""
+    """What is to be verified for one view: drafts, then what ``draft_refresh`` adds; ``ends`` are
+    drafted for lossy rules, which may accept what needs no forward of its own."""
 
     view: View
     drafts: list[Draft]
     refresh: tuple[Place, ...] = ()
+    ends: tuple[State, ...] = ()
 
     @property
     def places(self) -> list[Place]:
@@ -44,9 +46,10 @@ def view_of(sequence: Sequence) -> View:
 def propose(proposer: Proposer, sequences: Seq[Sequence], views: Seq[View]) -> list[Proposal]:
     """What the proposer drafts for every view, within its budget, copies of the next block and
     refresh included."""
+    parted = [part(*each) for each in zip(views, proposer.propose(views), strict=True)]
     found = [
         across(drafts, partial(first_behind, sequence), view.end.mask_id)
-        for sequence, view, drafts in zip(sequences, views, proposer.propose(views), strict=True)
+        for sequence, view, (drafts, _) in zip(sequences, views, parted, strict=True)
     ]
     ahead = {
         index: shown
@@ -55,9 +58,20 @@ def propose(proposer: Proposer, sequences: Seq[Sequence], views: Seq[View]) -> l
     }
     if ahead:
         answers = proposer.propose([shown for _, shown in ahead.values()])
-        for (index, (full, _)), drafts in zip(ahead.items(), answers, strict=True):
-            found[index] = merge_behind(found[index], full, drafts)
-    return [within_budget(*each) for each in zip(sequences, views, found, strict=True)]
+        for (index, (full, shown)), drafts in zip(ahead.items(), answers, strict=True):
+            found[index] = merge_behind(found[index], full, part(shown, drafts)[0])
+    return [
+        within_budget(*each)._replace(ends=ends)
+        for each, (_, ends) in zip(zip(sequences, views, found, strict=True), parted, strict=True)
+    ]
+
+
+def part(view: View, drafts: list[Draft]) -> tuple[list[Draft], tuple[State, ...]]:
+    """The drafts that a forward can save something with, and those for lossy rules alone."""
+    if view.options.lossless:
+        return drafts, ()
+    riding = [draft for draft in drafts if not view.barren(draft.state)]
+    return riding, tuple(draft.state for draft in drafts if view.barren(draft.state))
 
 
 def within_budget(sequence: Sequence, view: View, drafts: Seq[Draft]) -> Proposal:

@@ -52,9 +52,9 @@ class Engine:
             raise ValueError(f"id {twice[0]!r} stands on more than one row")
         return [build_request(row, options, self.codec) for row in rows]
 
-    def decoder(self, observer: Observer | None = None) -> Decoder:
-        """A fresh, empty batch on this target."""
-        return Decoder(self.target, self.proposers, observer, self._slots, self.auto)
+    def decoder(self, observer: Observer | None = None, hidden: bool = False) -> Decoder:
+        """A fresh, empty batch on this target; with ``hidden``, one that shows hidden states."""
+        return Decoder(self.target, self.proposers, observer, self._slots, self.auto, hidden)
 
     def _cost_curve(self, anew: bool) -> CostCurve:
         """What a forward of this target costs here: measured once on every kind of machine, unless
@@ -86,13 +86,18 @@ class Engine:
         }
         return [found[request.id] for request in requests]
 
-    def record(self, rows: Iterable[PromptRow], options: DecodeOptions) -> list[Trace]:
-        """Traces of a draft-free run, in the order of the prompts."""
-        return self._record(self.requests(rows, options), options.batch_size)
+    def record(
+        self, rows: Iterable[PromptRow], options: DecodeOptions, hidden: bool = False
+    ) -> list[Trace]:
+        """Traces of a draft-free run, in the order of the prompts; with ``hidden``, with the
+        target's hidden states."""
+        return self._record(self.requests(rows, options), options.batch_size, hidden)
 
-    def _record(self, requests: Sequence[Request], batch_size: int) -> list[Trace]:
+    def _record(
+        self, requests: Sequence[Request], batch_size: int, hidden: bool = False
+    ) -> list[Trace]:
         free = [replace(r, options=r.options.draft_free()) for r in requests]
         recorder = TraceRecorder()
-        results = decode(self.decoder(recorder), free, batch_size)
+        results = decode(self.decoder(recorder, hidden), free, batch_size)
         found = {result.request.id: recorder.finish(result) for result in results}
         return [found[request.id] for request in free]

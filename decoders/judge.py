@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decoders.acceptance import Rows
 from decoders.request import Request
 from decoders.rules import Floats, Ints, Step, commit_step, editing_step
 from decoders.sampling import (
@@ -39,7 +40,8 @@ class Judged:
     """One request's rows of a forward; row slices of copy c are ``bounds[c]:bounds[c + 1]``.
 
     ``scores_RV`` order the tokens that a later draw may take: logits at T=0, filtered
-    log-probabilities at T>0, with the noise where drafts share it.
+    log-probabilities at T>0, with the noise where drafts share it. ``hidden_RH`` are there where
+    a drafter reads hidden states.
     """
 
     sequence: Drawing
@@ -50,6 +52,7 @@ class Judged:
     """The tokens and what the commit rule ranks by; waits for the device."""
     logits_RV: Tensor
     scores_RV: Tensor
+    hidden_RH: Tensor | None = None
 
     @cached_property
     def _told(self) -> Arrays:
@@ -72,6 +75,11 @@ class Judged:
             current = np.array(self.states[copy])[positions]
             return editing_step(*found, current, self.sequence.spec.mask_token_id, options)
         return commit_step(*found, options)
+
+    def rows(self, copy: int) -> Rows:
+        """What a rule of acceptance reads of copy ``copy``."""
+        rows = slice(self.bounds[copy], self.bounds[copy + 1])
+        return Rows(self.positions[rows], self.tokens[rows], self.rank_log_odds[rows])
 
     def stale(self, copy: int) -> Stale:
         """The distribution of copy ``copy``, to draft from in the next round."""
@@ -103,13 +111,16 @@ class Judged:
             read=lambda: told,
             logits_RV=logits,
             scores_RV=logits if same else self.scores_RV[rows].clone(),
+            hidden_RH=None if self.hidden_RH is None else self.hidden_RH[rows].clone(),
         )
 
     def _summary(self, copy: int) -> Callable[[], Stale]:
         rows = slice(self.bounds[copy], self.bounds[copy + 1])
         logits = self.logits_RV[rows]
         scores = logits if self.scores_RV is self.logits_RV else self.scores_RV[rows]
-        return summarize_later(self.positions[rows], logits, scores, self.rank_log_odds[rows])
+        hidden = None if self.hidden_RH is None else self.hidden_RH[rows]
+        ranked = self.rank_log_odds[rows]
+        return summarize_later(self.positions[rows], logits, scores, ranked, hidden)
 
 
 def _noise(
@@ -126,7 +137,13 @@ def _noise(
     return torch.cat([tables[len(m)][to_device(torch.from_numpy(m), device)] for m in masked])
 
 
-def judge(sequence: Drawing, start: int, states: Seq[State], logits_RV: Tensor) -> Judged:
+def judge(
+    sequence: Drawing,
+    start: int,
+    states: Seq[State],
+    logits_RV: Tensor,
+    hidden_RH: Tensor | None = None,
+) -> Judged:
     """Draw the token and its confidence at every position of ``states``, copies of the block at
     ``start``, that is asked for.
 
@@ -157,4 +174,5 @@ def judge(sequence: Drawing, start: int, states: Seq[State], logits_RV: Tensor) 
         read=fetch_later(tokens, log_odds(logits_RV, ranked)),
         logits_RV=logits_RV,
         scores_RV=scores,
+        hidden_RH=hidden_RH,
     )

@@ -40,6 +40,7 @@ class Forwarder(Protocol):
     def close_slot(self, slot: int) -> None: ...
     def prefill(self, slot: int, tokens: "tuple[int, ...]") -> None: ...
     def forward(self, batch: CopyBatch) -> Tensor: ...
+    def forward_with_hidden(self, batch: CopyBatch) -> tuple[Tensor, Tensor]: ...
     def adopt(self, slot: int, index: int) -> None: ...
 
 
@@ -60,12 +61,15 @@ class Decoder:
         observer: Observer | None = None,
         slots: Iterator[int] | None = None,
         auto: AutoBudget | None = None,
+        hidden: bool = False,
     ) -> None:
         """``slots`` are free slot numbers, ``auto`` is what was learnt for ``budget: auto``:
-        batches that share a target share both."""
+        batches that share a target share both. With ``hidden`` the observer is shown the target's
+        hidden states, whether a drafter reads them or not."""
         self.target = target
         self.proposers = proposers
         self.observer = observer
+        self.hidden = hidden
         self.active: dict[str, Sequence] = {}
         self._slots = count() if slots is None else slots
         self.auto = auto or AutoBudget(lambda anew: measure_cost_curve(target, next(self._slots)))
@@ -134,13 +138,13 @@ class Decoder:
         slots = [sequence.slot for sequence in sequences]
         batch, num_rows = copy_batch(slots, parts, self.target.spec.mask_token_id)
         prefix = mean_prefix(sequences)
-        logits_RV = self.target.forward(batch)
+        rows = self._forward(sequences, batch, num_rows)
         autos = [is_auto(sequence) for sequence in sequences]
         done = []
         # All are begun before the first is read, so that a GPU is waited for once.
         judged = [
-            judge_part(*each)
-            for each in zip(sequences, parts, logits_RV.split(num_rows), strict=True)
+            judge_part(sequence, part, *own, ends=proposals[i].ends if i in proposals else ())
+            for i, (sequence, part, own) in enumerate(zip(sequences, parts, rows, strict=True))
         ]
         for index, (sequence, part, told) in enumerate(zip(sequences, parts, judged, strict=True)):
             passage, finished = self._commit(sequence, part, told)
@@ -155,6 +159,15 @@ class Decoder:
             plain = copies - sum(drafted)
             self.auto.forwarded(seconds, len(sequences), plain, copies, prefix)
         return done
+
+    def _forward(
+        self, sequences: list[Sequence], batch: CopyBatch, num_rows: list[int]
+    ) -> list[tuple[Tensor, Tensor | None]]:
+        """Each sequence's logits, and its rows' hidden states where somebody reads them."""
+        if self.hidden or any(s.request.options.reads_hidden for s in sequences):
+            logits_RV, hidden_RH = self.target.forward_with_hidden(batch)
+            return list(zip(logits_RV.split(num_rows), hidden_RH.split(num_rows), strict=True))
+        return [(logits, None) for logits in self.target.forward(batch).split(num_rows)]
 
     def _drafting(self, sequences: list[Sequence]) -> list[bool]:
         """Which sequences draft in this round."""

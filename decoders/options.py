@@ -11,12 +11,14 @@ Method = Literal[
     "wtree",
     "graph",
     "order",
+    "sets",
     "simsd",
     "oracle-position",
     "oracle-token",
     "oracle-joint",
 ]
 Confidence = Literal["top1", "chosen"]
+Acceptance = Literal["exact", "cut", "subset", "product"]
 AcceptOrder = Literal["temporal", "positional"]
 Rest = Literal["redraft", "target-argmax", "draft-argmax"]
 Verify = Literal["mask", "exact"]
@@ -56,7 +58,9 @@ ORACLES = ("oracle-position", "oracle-token", "oracle-joint")
 """They read the draft-free run of the same prompt: ceilings to measure, nothing to serve."""
 PROPOSERS = ("chain", "wtree", "graph", "order")
 LOSSLESS = (*PROPOSERS, *ORACLES)
-"""Methods whose outputs equal their own draft-free run's."""
+"""Methods whose outputs equal standard decoding's, whatever their options."""
+DRAFTING = (*PROPOSERS, "sets", *ORACLES)
+"""Methods that draft: over standard decoding, and ``sets`` over threshold decoding."""
 
 _COMMON = {
     "method",
@@ -79,6 +83,7 @@ OPTIONS_OF: dict[str, set[str]] = {
     "wtree": _DRAFTING | {"width"},
     "graph": _DRAFTING | {"prune"},
     "order": _DRAFTING | {"gamma", "hedge"},
+    "sets": (_DRAFTING - {"cap"}) | {"tau", "rule", "gamma"},
     "simsd": (_COMMON | {"cap", "gamma", "order", "rest", "verify"}) - {"cache_refresh"},
     **dict.fromkeys(ORACLES, _DRAFTING),
 }
@@ -86,6 +91,7 @@ OPTIONS_OF: dict[str, set[str]] = {
 
 GAMMA_OF = {
     "order": "a mass floor, from 0 to below 1",
+    "sets": "a mass floor, from 0 to below 1",
     "simsd": "a whole number of draft tokens, 0 for the whole block",
 }
 """What ``gamma`` is to the methods that know it; a value above 0 never fits both."""
@@ -155,6 +161,10 @@ class DecodeOptions(BaseModel, frozen=True):
     above this (LLaDA2.1's editing threshold); 1 is off."""
     edit_passes: int = Field(default=16, ge=0)
     """Most forwards that go on replacing tokens of a block once it is full."""
+    rule: Acceptance = "exact"
+    """Which drafted steps count over threshold decoding (sets): only its own (``exact``); the most
+    confident part of it (``cut``); any part of it (``subset``); any with its tokens whose
+    confidences have a geometric mean of tau (``product``). All but ``exact`` are approximate."""
     confidence: Confidence = "top1"
     """Rank positions by their most likely token, or by the chosen (drawn) one."""
     temperature: Temperature = 0.0
@@ -215,7 +225,7 @@ class DecodeOptions(BaseModel, frozen=True):
     @property
     def drafts(self) -> bool:
         """Whether the method proposes drafts."""
-        return self.method == "simsd" or (self.method in LOSSLESS and self.budget != 0)
+        return self.method == "simsd" or (self.method in DRAFTING and self.budget != 0)
 
     @property
     def masked(self) -> bool:
@@ -228,17 +238,31 @@ class DecodeOptions(BaseModel, frozen=True):
         return self.method == "threshold" and self.edit_tau < 1
 
     @property
+    def reads_hidden(self) -> bool:
+        """Whether its drafter reads the target's hidden states."""
+        return self.method == "sets" and self.drafts
+
+    @property
+    def over_threshold(self) -> bool:
+        """Whether a step is what threshold decoding commits, rather than one position."""
+        return self.method in ("threshold", "sets")
+
+    @property
+    def lossless(self) -> bool:
+        """Whether it commits nothing that its own draft-free run would not."""
+        return self.rule == "exact"
+
+    @property
     def promises_equality(self) -> bool:
         """Whether what comes out is promised to be, token by token, what the target itself writes
         by the same rule: the one place that decides between ``exact`` and ``approximate``."""
-        by_method = self.method in (*LOSSLESS, *DRAFT_FREE, "simsd") and not self.masked
-        return by_method and not self.cache_refresh
+        return self.lossless and not self.masked and not self.cache_refresh
 
-    def rule(self) -> dict[str, object]:
+    def commit_rule(self) -> dict[str, object]:
         """What decides a trajectory, apart from the noise: two runs that agree on it (and on
         target, prompt, seed and dtype) commit the same tokens in the same order."""
         rule: dict[str, object] = {
-            "rule": "threshold" if self.method == "threshold" else "standard",
+            "rule": "threshold" if self.over_threshold else "standard",
             "confidence": self.confidence,
             "temperature": self.temperature,
             "max_new_tokens": self.max_new_tokens,
@@ -248,12 +272,12 @@ class DecodeOptions(BaseModel, frozen=True):
             rule |= {"top_k": self.top_k, "top_p": self.top_p, "coupled": self.coupled}
         if self.cache_refresh:
             rule["cache_refresh"] = self.cache_refresh
-        rule |= {"tau": self.tau} if self.method == "threshold" else {"cap": self.cap}
+        rule |= {"tau": self.tau} if self.over_threshold else {"cap": self.cap}
         if self.edits:
             rule |= {"edit_tau": self.edit_tau, "edit_passes": self.edit_passes}
         return rule
 
     def draft_free(self) -> "DecodeOptions":
         """The same run without drafts: the baseline, whose outputs a lossless method equals."""
-        method = "threshold" if self.method == "threshold" else "standard"
+        method = "threshold" if self.over_threshold else "standard"
         return DecodeOptions.lenient(**(self.model_dump() | {"method": method}))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from decoders.acceptance import max_commit
 from decoders.boundary import Leg, Opening
 from decoders.copies import Copies
 from decoders.judge import Judged, judge
@@ -45,6 +46,8 @@ class Judgement:
     here: Judged
     ahead: Judged | None
     """Where copies of the next block rode along."""
+    ends: tuple[State, ...] = ()
+    """Drafts that end the block or the text and had no copy: lossy rules alone may accept them."""
 
     def openings(self) -> dict[State, Opening]:
         """What was said of the next block behind each full state of this forward."""
@@ -66,9 +69,14 @@ class Judgement:
         """Walk through the active block's copies and, behind a full state, through the next
         block's; ``keeps``: what is said of the last states may be read later."""
         sequence, part, end = self.sequence, self.part, self.sequence.end
-        states = (part.root, *part.drafts)
-        copy_of = {state: copy for copy, state in enumerate(states)}
-        walked = walk(part.root, copy_of, self.here.step, end.finished)
+        states, options = (part.root, *part.drafts), sequence.request.options
+        if options.lossless:
+            copy_of = {state: copy for copy, state in enumerate(states)}
+            walked = walk(part.root, copy_of, self.here.step, end.finished)
+        else:
+            ends = (*part.full, *self.ends)
+            rule = options.tau, options.rule, end.mask_id
+            walked = max_commit(states, ends, self.here.rows, *rule)
         later = self.here.stale_later(walked.last) if keeps else None
         first = Leg(walked.steps, states[walked.last], later)
         if end.mask_id in walked.state or end.text_ended(walked.state):
@@ -95,14 +103,23 @@ class Judgement:
         return Leg(steps, states[walked.last], self.ahead.stale_later(walked.last))
 
 
-def judge_part(sequence: Sequence, part: Copies, logits_RV: Tensor) -> Judgement:
+def judge_part(
+    sequence: Sequence,
+    part: Copies,
+    logits_RV: Tensor,
+    hidden_RH: Tensor | None = None,
+    ends: tuple[State, ...] = (),
+) -> Judgement:
     """Judge one request's rows of a forward; on a GPU this only begins."""
     here = (part.root, *part.drafts)
     ahead = [state for _, state in part.ahead]
     num_rows = sum(len(sequence.asked(state)) for state in here)
+    logits = logits_RV[:num_rows], logits_RV[num_rows:]
+    hidden = (None, None) if hidden_RH is None else (hidden_RH[:num_rows], hidden_RH[num_rows:])
     return Judgement(
         sequence,
         part,
-        judge(sequence, sequence.block_start, here, logits_RV[:num_rows]),
-        judge(sequence, sequence.next_start, ahead, logits_RV[num_rows:]) if ahead else None,
+        judge(sequence, sequence.block_start, here, logits[0], hidden[0]),
+        judge(sequence, sequence.next_start, ahead, logits[1], hidden[1]) if ahead else None,
+        ends,
     )

@@ -61,12 +61,17 @@ def _propose(views: list[View], proposer: Proposer | None) -> list[list[Draft]]:
 def check_setting(request: Request, options: DecodeOptions) -> None:
     """Raise ``ValueError`` unless the trace of ``request`` tells what ``options`` would do."""
     fixed_budget(options)
+    if not options.lossless:
+        raise ValueError(
+            f"decode.rule {options.rule}: its output depends on the drafts, which no trace tells; "
+            "decode live, or replay rule exact"
+        )
     if options.draft_refresh:
         raise ValueError(
             f"decode.draft_refresh {options.draft_refresh}: what the target says behind a fill "
             "that it does not make stands in no trace; replay takes 0, a live run any"
         )
-    traced, asked = request.options.rule(), as_recorded(request, options).rule()
+    traced, asked = request.options.commit_rule(), as_recorded(request, options).commit_rule()
     for key in traced.keys() | asked.keys():
         if traced.get(key) != asked.get(key):
             raise ValueError(

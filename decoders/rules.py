@@ -67,6 +67,6 @@ def editing_step(
 
 def commit_step(positions: Ints, tokens: Ints, log_odds: Floats, options: DecodeOptions) -> Step:
     """The step of the rule that ``options`` name."""
-    if options.method == "threshold":
+    if options.over_threshold:
         return threshold_step(positions, tokens, log_odds, options.tau)
     return standard_step(positions, tokens, log_odds, options.cap)

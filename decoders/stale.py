@@ -2,7 +2,7 @@
 
 It is all that a proposer may read, and all that a trace must keep (algorithms.md section 3).
 
-Shapes: M masked positions, V vocabulary, K kept entries.
+Shapes: M masked positions, V vocabulary, K kept entries, H hidden size.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from decoders.sampling import log_odds
 from models.transfer import fetch_later
 
 TOP_PROBABILITIES = 32
-TOP_CANDIDATES = 8
+TOP_CANDIDATES = 16
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Stale:
     ``candidates[M, C]`` are token ids in the order in which the target would draw them now,
     ``scores`` what that order compares: log-probabilities at T=0, filtered log-probabilities plus
     noise at T>0. ``rank_log_odds`` is what the commit rule ranks by (of the top-1 or of the drawn
-    token).
+    token). ``hidden[M, H]`` are the target's last hidden states, kept where a drafter reads them,
+    in half precision so that live and recorded ones are the same.
     """
 
     positions: NDArray[np.int64]
@@ -41,6 +42,7 @@ class Stale:
     candidates: NDArray[np.int64]
     scores: NDArray[np.float32]
     rank_log_odds: NDArray[np.float32]
+    hidden: NDArray[np.float16] | None = None
 
 
 def summarize(positions: Ints, logits_MV: Tensor, scores_MV: Tensor, ranked: Floats) -> Stale:
@@ -49,7 +51,11 @@ def summarize(positions: Ints, logits_MV: Tensor, scores_MV: Tensor, ranked: Flo
 
 
 def summarize_later(
-    positions: Ints, logits_MV: Tensor, scores_MV: Tensor, rank_log_odds: Floats
+    positions: Ints,
+    logits_MV: Tensor,
+    scores_MV: Tensor,
+    rank_log_odds: Floats,
+    hidden_MH: Tensor | None = None,
 ) -> Callable[[], Stale]:
     """:func:`summarize`, begun now; the returned function waits for it."""
     log_probs = torch.log_softmax(logits_MV, dim=1)
@@ -61,10 +67,11 @@ def summarize_later(
         scores, candidates = top_entries(scores_MV, TOP_CANDIDATES)
     top1 = log_odds(logits_MV, logits_MV.argmax(dim=1))
     numbers = [tensor.float() for tensor in (log_probs_MK, entropy, top1, scores)]
-    read = fetch_later(ids_MK, candidates, *numbers)
+    kept = [] if hidden_MH is None else [half(hidden_MH)]
+    read = fetch_later(ids_MK, candidates, *numbers, *kept)
 
     def stale() -> Stale:
-        ids, candidates, log_probs, entropy, top1, scores = read()
+        ids, candidates, log_probs, entropy, top1, scores, *hidden = read()
         return Stale(
             positions=np.asarray(positions, dtype=np.int64),
             log_probs=log_probs,
@@ -74,9 +81,16 @@ def summarize_later(
             candidates=candidates,
             scores=scores,
             rank_log_odds=rank_log_odds.astype(np.float32),
+            hidden=hidden[0] if hidden else None,
         )
 
     return stale
+
+
+def half(values: Tensor) -> Tensor:
+    """In half precision; what lies beyond its range stays at its end."""
+    most = torch.finfo(torch.float16).max
+    return values.clamp(-most, most).to(torch.float16)
 
 
 def top_entries(values_MV: Tensor, most: int) -> tuple[Tensor, Tensor]:

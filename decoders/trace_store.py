@@ -24,8 +24,10 @@ masked positions of all states, by state and then by position), C commits, L blo
     entropy       float32 [R]       of the whole row, in nats
     log_odds      float32 [R]       of the most likely token
     rank_log_odds float32 [R]       what the commit rule ranks by
-    candidates    int32   [R, <=8]  tokens in the order in which they would be drawn
-    scores        float32 [R, <=8]  what that order compares (noise included at T > 0)
+    candidates    int32   [R, <=16] tokens in the order in which they would be drawn
+    scores        float32 [R, <=16] what that order compares (noise included at T > 0)
+    hidden        float16 [R, H]    the target's last hidden states; only where the manifest's
+                                    ``hidden_size`` is H and not 0
 """
 
 import json
@@ -70,6 +72,8 @@ class TraceManifest(BaseModel):
     mask_token_id: int
     rule: dict[str, Any]
     seed: int
+    hidden_size: int = 0
+    """Of the hidden states that were kept; 0: none were."""
 
 
 class TraceStore:
@@ -108,7 +112,7 @@ class TraceStore:
     def append(self, traces: Sequence[Trace]) -> None:
         """Write one more part; it counts once its JSON file stands."""
         name = f"part-{len(self._parts()):05d}"
-        save_file(_pack(traces), self.folder / f"{name}.safetensors")
+        save_file(_pack(traces, self.manifest().hidden_size), self.folder / f"{name}.safetensors")
         partial = self.folder / f"{name}.json.partial"
         partial.write_text(json.dumps([_describe(trace) for trace in traces]))
         partial.replace(self.folder / f"{name}.json")
@@ -169,7 +173,7 @@ def _end_row(end: BlockEnd) -> list[Any]:
     return [end.prompt_end, end.limit, list(end.stop_ids)]
 
 
-def _pack(traces: Sequence[Trace]) -> dict[str, np.ndarray]:
+def _pack(traces: Sequence[Trace], hidden_size: int) -> dict[str, np.ndarray]:
     """All states of a part, and all their rows, one after the other."""
     states = [(b.start, s) for trace in traces for b in trace.blocks for s in b.states]
     commits = [commit for _, s in states for commit in s.step]
@@ -183,6 +187,11 @@ def _pack(traces: Sequence[Trace]) -> dict[str, np.ndarray]:
         rows = [getattr(s.stale, name) for _, s in states]
         joined = np.concatenate(rows) if rows else np.zeros(0)
         arrays[name] = joined.astype(np.int32 if joined.dtype.kind == "i" else np.float32)
+    hidden = [s.stale.hidden for _, s in states if s.stale.hidden is not None]
+    if hidden_size:
+        assert len(hidden) == len(states), "every state was recorded with its hidden states"
+        empty = np.zeros((0, hidden_size), dtype=np.float16)
+        arrays["hidden"] = np.concatenate([empty, *hidden])
     return arrays
 
 
@@ -193,6 +202,7 @@ def _unpack(
     wanted: slice,
 ) -> Iterator[Trace]:
     mask_id = manifest.mask_token_id
+    fields = (*_ROW_FIELDS, "hidden") if manifest.hidden_size else _ROW_FIELDS
     ends = np.cumsum([0, *(row["num_states"] for row in rows)])
     states = arrays["state"].reshape(-1, manifest.block_size)
     row_ends = np.cumsum([0, *(states == mask_id).sum(axis=1)])
@@ -202,7 +212,7 @@ def _unpack(
         state = tuple(states[index].tolist())
         positions = np.array(masked_positions(state, mask_id), dtype=np.int64)
         own = slice(row_ends[index], row_ends[index + 1])
-        stale = Stale(positions, **{name: arrays[name][own] for name in _ROW_FIELDS})
+        stale = Stale(positions, **{name: arrays[name][own] for name in fields})
         commits = arrays["commits"][commit_ends[index] : commit_ends[index + 1]]
         return TracedState(state, stale, tuple((int(p), int(t)) for p, t in commits))
 

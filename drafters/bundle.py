@@ -5,11 +5,11 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
+from drafters.config import ORDER_TYPE
 from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
 from models.text import vocabulary_digest
 
 BUNDLED_ORDER = Path(__file__).parent / "bundled" / "order"
-MODEL_TYPE = "maskahead-order"
 
 
 def find_order_model(path: str | None, target_folder: Path) -> Path:
@@ -30,8 +30,8 @@ def load_order_model(folder: Path, target_folder: Path | None) -> OrderModel:
     """
     config = json.loads((folder / "config.json").read_text())
     kind = config.pop("model_type", None)
-    if kind != MODEL_TYPE:
-        raise ValueError(f"drafter {folder}: model_type {kind!r} is not {MODEL_TYPE!r}")
+    if kind != ORDER_TYPE:
+        raise ValueError(f"drafter {folder}: model_type {kind!r} is not {ORDER_TYPE!r}")
     model = build_order_model(OrderModelConfig(**{"token_buckets": 0} | config))
     weights = folder / "model.safetensors"
     if not weights.exists():
@@ -55,5 +55,5 @@ def save_order_model(model: OrderModel, folder: Path) -> None:
         folder / "model.safetensors",
         metadata={"format": "pt"},
     )
-    config = {"model_type": MODEL_TYPE, **model.config.model_dump()}
+    config = {"model_type": ORDER_TYPE, **model.config.model_dump()}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")

@@ -1,10 +1,15 @@
 """Which drafter to load and where it runs (``drafter.*`` of a configuration)."""
 
+import json
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from models.config import Dtype
+
+ORDER_TYPE, SETS_TYPE = "maskahead-order", "maskahead-sets"
+"""``model_type`` of the two kinds of drafter folders."""
 
 
 class DrafterConfig(BaseModel):
@@ -14,7 +19,10 @@ class DrafterConfig(BaseModel):
     """An order model's folder, or for simsd the small model's checkpoint; by default the one in the
     target's folder, else the bundled one."""
     small: str | None = None
-    """The small model's checkpoint where ``path`` is an order model's folder."""
+    """The small model's checkpoint where ``path`` is a drafter's folder."""
+    sets: str | None = None
+    """A sets model's folder (method sets); by default ``path`` where that is one, else the one in
+    the target's folder, else the bundled one."""
     graph: str | None = None
     """A file of calibrated draft graphs; by default the one in the target's folder, else the
     bundled one."""
@@ -28,3 +36,16 @@ class DrafterConfig(BaseModel):
     device: str = "cpu"
     """Where the order model (in few shapes, by CUDA graphs) or the small model of simsd runs: cpu,
     cuda or cuda:N."""
+
+    @property
+    def sets_path(self) -> str | None:
+        """The sets model's folder, where one is named."""
+        if self.sets is None and self.path is not None and kind_of_drafter(self.path) == SETS_TYPE:
+            return self.path
+        return self.sets
+
+
+def kind_of_drafter(path: str) -> str | None:
+    """The ``model_type`` of a drafter folder, if it is one."""
+    config = Path(path) / "config.json"
+    return json.loads(config.read_text()).get("model_type") if config.exists() else None

@@ -86,10 +86,14 @@ class FullTarget:
         """Append known ``tokens``, as many as there are: no block grid before the prompt's end."""
         self.texts[slot].known += tokens
 
-    @torch.inference_mode()
     def forward(self, batch: CopyBatch) -> Tensor:
         """Logits ``[R, V]`` of the requested rows. A copy that is to be stored becomes part of its
         slot's text, and is run only if rows of it are asked for."""
+        return self.forward_with_hidden(batch)[0]
+
+    @torch.inference_mode()
+    def forward_with_hidden(self, batch: CopyBatch) -> tuple[Tensor, Tensor]:
+        """:meth:`forward`, and the last hidden states ``[R, D]`` that the logits were read from."""
         block = self.spec.block_size
         copies = batch.tokens_CL.tolist()
         asked = torch.zeros(len(copies), dtype=torch.bool)
@@ -113,7 +117,8 @@ class FullTarget:
                     text.finish(copies[copy])
             if wanted:
                 hidden[wanted] = self._blocks(text, rows, starts)
-        return self.model.logits(hidden.flatten(0, 1)[batch.rows.to(self.device)])
+        asked_rows = hidden.flatten(0, 1)[batch.rows.to(self.device)]
+        return self.model.logits(asked_rows), asked_rows
 
     def adopt(self, slot: int, index: int) -> None:
         """Nothing is kept of a copy; options that need it are refused before."""

@@ -121,9 +121,13 @@ class Target:
         hidden = self.model.hidden(known, positions, attend)
         cache.advance(len(tokens), hidden[-1])
 
-    @torch.inference_mode()
     def forward(self, batch: CopyBatch) -> Tensor:
         """Logits ``[R, V]`` of the requested rows; stores what the batch says to store."""
+        return self.forward_with_hidden(batch)[0]
+
+    @torch.inference_mode()
+    def forward_with_hidden(self, batch: CopyBatch) -> tuple[Tensor, Tensor]:
+        """:meth:`forward`, and the last hidden states ``[R, D]`` that the logits were read from."""
         block = self.spec.block_size
         assert batch.tokens_CL.shape == (len(batch.slots), block)
         hidden = self._hidden(batch)
@@ -134,7 +138,8 @@ class Target:
         for copy, (slot, stored) in enumerate(zip(batch.slots, batch.stores, strict=True)):
             if stored:
                 self.caches[slot].advance(block, hidden[copy, -1])
-        return self.model.logits(read.flatten(0, 1)[to_device(batch.rows, self.device)])
+        rows = read.flatten(0, 1)[to_device(batch.rows, self.device)]
+        return self.model.logits(rows), rows
 
     def _hidden(self, batch: CopyBatch) -> Tensor:
         """Final hidden states ``[C, L, D]`` of all copies; what they keep is written."""

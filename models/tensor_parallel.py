@@ -210,8 +210,12 @@ class LeadingTarget:
 
     def forward(self, batch: CopyBatch) -> Tensor:
         """Logits ``[R, V]`` of the requested rows; every rank stores its share."""
+        return self.forward_with_hidden(batch)[0]
+
+    def forward_with_hidden(self, batch: CopyBatch) -> tuple[Tensor, Tensor]:
+        """:meth:`forward`, and the rows' last hidden states, which every rank has."""
         self._announce(Operation.FORWARD, len(batch.slots), len(batch.rows), pack(batch))
-        return self.local.forward(batch)
+        return self.local.forward_with_hidden(batch)
 
     def adopt(self, slot: int, index: int) -> None:
         """Store, on every rank, its share of a copy that the slot was last offered."""

@@ -37,7 +37,7 @@ def check_config(config: ServeConfig) -> None:
     if not _on_gpu(config):
         check_ranks_fit(config.target)
     if config.decode.method in ORACLES:
-        served = ", ".join((*DRAFT_FREE, *PROPOSERS, "simsd"))
+        served = ", ".join((*DRAFT_FREE, *PROPOSERS, "sets", "simsd"))
         raise ValueError(
             f"decode.method {config.decode.method}: oracles read the future; valid here: {served}"
         )

@@ -22,6 +22,7 @@ EXTENSION = (
     "rest",
     "verify",
     "tau",
+    "rule",
     "edit_tau",
     "edit_passes",
     "confidence",

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -23,7 +24,8 @@ PART_SIZE = 32
 
 
 class Recording(BaseModel):
-    """``count`` problems of each task, decoded by the standard rule with ``cap``."""
+    """``count`` problems of each task, decoded by the standard rule with ``cap`` or, where ``tau``
+    is given, by threshold decoding."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,7 +35,15 @@ class Recording(BaseModel):
     count: int
     seed: int
     cap: float = 1.0
+    tau: float | None = None
     temperature: Temperature = 0.0
+
+    @property
+    def options(self) -> DecodeOptions:
+        """The draft-free rule."""
+        if self.tau is not None:
+            return DecodeOptions(method="threshold", tau=self.tau, temperature=self.temperature)
+        return DecodeOptions(method="standard", cap=self.cap, temperature=self.temperature)
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,8 @@ class Source:
 
     target: TargetConfig
     record: Callable[[Sequence[PromptRow], DecodeOptions], Iterable[Trace]]
+    hidden_size: int = 0
+    """Of the hidden states that it records; 0: none."""
 
 
 def record_all(
@@ -49,11 +61,14 @@ def record_all(
     target: TargetConfig,
     root: Path,
     report: Callable[[dict], None],
+    hidden: bool = False,
 ) -> list[TraceStore]:
-    """Traces of every recording under ``root``; what lies there already is kept."""
+    """Traces of every recording under ``root``, with ``hidden`` states if asked for; what lies
+    there already is kept."""
     folder = find_checkpoint(target.path)
     engine = Engine(folder, open_target(load_model(target)), {})
-    source = Source(target, engine.record)
+    size = engine.target.spec.hidden_size if hidden else 0
+    source = Source(target, partial(engine.record, hidden=hidden), size)
     return [_record(source, recording, root, report) for recording in recordings]
 
 
@@ -66,12 +81,12 @@ def _record(
         for problem in problems(task, recording.split, recording.count, recording.seed)
     ]
     # Which problems; how they are decoded stands in the manifest's rule.
-    asked_json = recording.model_dump_json(exclude={"temperature"})
+    asked_json = recording.model_dump_json(exclude={"temperature", "tau"})
     return record_problems(
         source,
         root / recording.name,
         asked,
-        DecodeOptions(method="standard", cap=recording.cap, temperature=recording.temperature),
+        recording.options,
         blake2b(asked_json.encode(), digest_size=8).hexdigest(),
         lambda done, of: report({"recording": recording.name, "done": done, "of": of}),
     )
@@ -87,7 +102,7 @@ def record_problems(
 ) -> TraceStore:
     """Traces of ``asked`` by the draft-free rule of ``options``, in ``folder``; those that lie
     there are kept. ``report(done, of)`` after every part."""
-    store = open_store(source.target, folder, options, prompts_digest)
+    store = open_store(source.target, folder, options, prompts_digest, source.hidden_size)
     parts = missing_parts(store, asked)
     done = len(asked) - sum(map(len, parts))
     for part in parts:
@@ -98,7 +113,11 @@ def record_problems(
 
 
 def open_store(
-    target: TargetConfig, folder: Path, options: DecodeOptions, prompts_digest: str
+    target: TargetConfig,
+    folder: Path,
+    options: DecodeOptions,
+    prompts_digest: str,
+    hidden_size: int = 0,
 ) -> TraceStore:
     """The store in ``folder`` of draft-free traces of a target, made if there is none."""
     spec = target_spec(target)
@@ -109,8 +128,9 @@ def open_store(
         dtype=target.precision,
         block_size=spec.block_size,
         mask_token_id=spec.mask_token_id,
-        rule=options.rule(),
+        rule=options.commit_rule(),
         seed=options.seed,
+        hidden_size=hidden_size,
     )
     return TraceStore.create(folder, manifest)
 

@@ -82,8 +82,8 @@ def order_data(traces: Iterable[Trace]) -> OrderData:
                 next_row += count
                 left = len(block.states) - 1 - index
                 states.append((row, traced.step[0][0], left, block.end.prompt_end, cap))
-                rows.append(_padded(stale.log_probs, TOP_K, -np.inf).astype(np.float16))
-                ids.append(_padded(stale.ids, NUM_TOKENS, -1))
+                rows.append(padded(stale.log_probs, TOP_K, -np.inf).astype(np.float16))
+                ids.append(padded(stale.ids, NUM_TOKENS, -1))
                 columns.append(np.stack((stale.entropy, stale.log_odds, stale.rank_log_odds)))
     entropy, log_odds, rank_log_odds = np.concatenate(columns, axis=1)
     row_SL, committed, left_S, prompt_end, caps = zip(*states, strict=True)
@@ -118,7 +118,7 @@ def draws_of(trace: Trace, max_depth: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(margins, dtype=np.float32), np.array(survived, dtype=bool)
 
 
-def _padded(rows: np.ndarray, width: int, empty: float) -> np.ndarray:
+def padded(rows: np.ndarray, width: int, empty: float) -> np.ndarray:
     """The first ``width`` columns, as many as there are."""
     out = np.full((len(rows), width), empty, dtype=rows.dtype)
     out[:, : rows.shape[1]] = rows[:, :width]
@@ -146,7 +146,7 @@ def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Pat
     target = find_checkpoint(config.target.path)
     vocabulary = vocabulary_digest(target) if config.model.token_buckets else ""
     model = build_order_model(config.model.model_copy(update={"vocabulary": vocabulary}))
-    first_step = _resume(model, out)
+    first_step = resume(model, out)
 
     def save(step: int) -> None:
         out.mkdir(parents=True, exist_ok=True)
@@ -214,7 +214,7 @@ def ids_help(found: Mapping[str, Any]) -> bool:
     return bool(with_ids >= without - CHANCE)
 
 
-def _resume(model: OrderModel, out: Path) -> int:
+def resume(model: torch.nn.Module, out: Path) -> int:
     """Take up saved weights; the optimizer's moments start afresh."""
     from safetensors import safe_open
 

@@ -15,6 +15,7 @@ import pytest
 import maskahead
 from cluster.loaded import ShortOptions
 from cluster.short_options import short_forms
+from tests.text_target import save_tiny_sets_model
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = (
@@ -29,8 +30,9 @@ COMMANDS = (
     "info",
     "import-order",
 )
-TRAIN = [["train"], ["train", "target"], ["train", "order"]]
-HELPED = [[], *([c] for c in COMMANDS), *TRAIN, ["report"], ["report", "spot"], ["report", "simsd"]]
+TRAIN = [["train"], ["train", "target"], ["train", "order"], ["train", "sets"]]
+HELPED = [[], *([c] for c in COMMANDS), *TRAIN, ["report"]]
+HELPED += [["report", "spot"], ["report", "simsd"], ["report", "ladder"]]
 ROW_KEYS = (
     *("id", "prompt_ids", "token_ids", "text", "stop_reason", "nfe", "forwards"),
     *("tokens_per_forward", "accepted_per_round", "seconds"),
@@ -293,6 +295,36 @@ def test_replay_counts_what_live_decoding_costs(run: Run, tiny_folder: Path, pro
         assert row["nfe"] == sum(r["nfe"] for r in live)
         assert row["forwards"] == sum(r["forwards"] for r in live)
     assert max(row["nfe_ratio"] for row in rows.values()) > 1
+
+
+def test_sets_is_measured_against_threshold_decoding_and_replayed(
+    run: Run, tiny_folder: Path, prompts: Path, tmp_path: Path
+) -> None:
+    save_tiny_sets_model(tiny_folder, tmp_path / "sets")
+    common = ("--target", tiny_folder, "--prompts", prompts)
+    rule = ("--method", "threshold", "--tau", "0.1", *SHORT, "--ignore-stop")
+    assert run("record", *common, *rule, "--hidden", "--out", "traces")[0] == 0
+    grid = "settings:\n  decode.method: [sets]\n  decode.budget: [2, 6]\n"
+    Path("grid.yaml").write_text(grid)
+    replay = ("replay", "--traces", "traces", "--grid", "grid.yaml", "--drafter", tmp_path / "sets")
+    assert run(*replay, "--out", "replay.jsonl")[0] == 0
+    shared = ("decode.tau=0.1", "decode.max_new_tokens=12", "decode.ignore_stop=true")
+    words = [f"--set={key}" for key in (*shared, "decode.budget=6", "decode.rule=product")]
+    drafter = f"--set=drafter.sets={tmp_path / 'sets'}"
+    bench = ("bench", *common, "--methods", "sets", "--repeats", 1, *words, drafter)
+    assert run(*bench, "--out", "b.json")[0] == 0
+    found = json.loads(Path("b.json").read_text())["methods"]
+    assert list(found) == ["standard", "threshold", "sets", "sets-exact"]
+    assert found["sets"]["certificate"] == "approximate"
+    assert found["sets-exact"]["certificate"] == "exact"
+    assert {found[name]["baseline"] for name in ("sets", "sets-exact")} == {"threshold"}
+    exact = found["sets-exact"]
+    assert exact["nfe_ratio"] == round(found["threshold"]["nfe"] / exact["nfe"], 4)
+    assert read_rows(Path("replay.jsonl"))[1]["nfe"] == exact["nfe"]
+    code, said = run("decode", *common, "--method", "sets", "--rule", "most", "--out", "d.jsonl")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "decode.rule" in said
+    assert "product" in said
 
 
 def test_replay_of_another_rule_is_refused(run: Run, tiny_folder: Path, prompts: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from decoders.options import DecodeOptions
 from tasks.intervals import paired_interval
 from tune.config import ChampionPolicy
 from tune.row import Fidelity, TrialRow
@@ -54,7 +55,7 @@ def _recorded(rows: Sequence[TrialRow], row: TrialRow) -> TrialRow | None:
 
 
 def find_baseline(
-    rows: Sequence[TrialRow], fidelity: Fidelity, rule: tuple[float, float]
+    rows: Sequence[TrialRow], fidelity: Fidelity, rule: DecodeOptions
 ) -> TrialRow | None:
     """The draft-free row of a rule."""
     for row in rows:
@@ -69,7 +70,7 @@ def choose_live(rows: Sequence[TrialRow], reference: TrialRow, count: int) -> li
     drafted = [row for row in rows if row.fidelity == "replay" and row.done and row.options.drafts]
     able = [row for row in drafted if not_below(row, reference)]
     ranked = sorted(able, key=lambda row: (-(row.speed_reference or 0.0), row.key))
-    first: dict[tuple[str, tuple[float, float]], TrialRow] = {}
+    first: dict[tuple[str, DecodeOptions], TrialRow] = {}
     for row in ranked:
         first.setdefault((row.options.method, row.rule), row)
     promising = [row for row in first.values() if (row.speed_reference or 0.0) > 1]

@@ -9,6 +9,7 @@ from decoders.options import (
     GAMMA_OF,
     OPTIONS_OF,
     PROPOSERS,
+    Acceptance,
     AcceptOrder,
     DecodeOptions,
     Rest,
@@ -65,8 +66,9 @@ class Range(_Frozen):
         return self
 
 
+SWEPT = (*PROPOSERS, "sets", "simsd")
 CHOICES = (
-    *("cap", "temperature", "gamma", "hedge", "width", "prune", "cross_block"),
+    *("cap", "tau", "temperature", "gamma", "hedge", "width", "prune", "cross_block"),
     *("order", "rest", "verify"),
 )
 """Knobs of a space that are a list of values."""
@@ -91,17 +93,22 @@ class SpaceConfig(_Frozen):
     rest: tuple[Rest, ...] = ("redraft",)
     verify: tuple[Verify, ...] = ("mask", "exact")
     cap: tuple[float, ...] = (1.0, 0.9)
+    tau: tuple[float, ...] = (0.9,)
+    """Of threshold decoding, which ``sets`` drafts over."""
+    rule: tuple[Acceptance, ...] = ("exact",)
+    """Rules of acceptance of ``sets``. Lossy ones cannot be replayed: they are tried live, each
+    beside the exact setting that was chosen."""
     temperature: tuple[Temperature, ...] = (0.0,)
 
     @model_validator(mode="after")
     def _check(self) -> "SpaceConfig":
         for method in self.methods:
-            if method not in (*PROPOSERS, "simsd"):
+            if method not in SWEPT:
                 raise ValueError(
                     f"space.methods {method!r}: a sweep tries methods that draft; choose from "
-                    f"{', '.join((*PROPOSERS, 'simsd'))}"
+                    f"{', '.join(SWEPT)}"
                 )
-        for name in ("methods", *CHOICES):
+        for name in ("methods", *CHOICES, "rule"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"space.{name} {list(values)} must list each value once")
@@ -121,10 +128,11 @@ class SpaceConfig(_Frozen):
         """The values of a knob that mean something to a method."""
         return [value for value in getattr(self, name) if takes(method, name, value)]
 
-    @property
-    def rules(self) -> tuple[tuple[float, float], ...]:
-        """Every (cap, temperature): what a draft-free run must be recorded for."""
-        return tuple((cap, t) for cap in self.cap for t in self.temperature)
+    def rules(self, method: str) -> tuple[dict[str, float], ...]:
+        """What decides the draft-free runs that a method's settings are compared with."""
+        knob = "tau" if method == "sets" else "cap"
+        values = getattr(self, knob)
+        return tuple({knob: value, "temperature": t} for value in values for t in self.temperature)
 
 
 class ReplayConfig(_Frozen):
@@ -193,7 +201,7 @@ class SweepConfig(_Frozen):
     def _check(self) -> "SweepConfig":
         # A sweep looks for the fastest exact setting: what makes all of them approximate stays out.
         known = set().union(*OPTIONS_OF.values()) - {"method", "cache_refresh"}
-        known -= {"tau", "edit_tau", "edit_passes"}
+        known -= {"tau", "rule", "edit_tau", "edit_passes"}
         for key in self.decode:
             if key not in known:
                 raise ValueError(
@@ -228,7 +236,11 @@ class SweepConfig(_Frozen):
         return self.draft_free(1.0, float(self.decode.get("temperature", 0.0)))
 
     @property
-    def rules(self) -> tuple[tuple[float, float], ...]:
-        """(cap, temperature) of every draft-free run, the reference's first."""
-        reference = (self.reference.cap, self.reference.temperature)
-        return (reference, *(rule for rule in self.space.rules if rule != reference))
+    def rules(self) -> tuple[DecodeOptions, ...]:
+        """Every draft-free run that is recorded, the reference first."""
+        found = [
+            self.options(method=method, **rule).draft_free()
+            for method in self.space.methods
+            for rule in self.space.rules(method)
+        ]
+        return tuple(dict.fromkeys((self.reference, *found)))

@@ -31,7 +31,7 @@ def live_row(
     """The row of one setting, paired with its own draft-free run, whose row is ``baseline``; a
     draft-free run (``baseline`` is none) is paired with the reference."""
     problems = heldout(config.tasks, config.tasks.live)
-    draft_free = config.draft_free(options.cap, options.temperature)
+    draft_free = options.draft_free()
     opponent = config.reference if baseline is None else draft_free
     pairs = measure_pairs(group, problems.rows, options, opponent, config.live.repeats)
     certificate = _certify(group, problems.rows, pairs, options, draft_free)

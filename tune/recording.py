@@ -19,13 +19,16 @@ PART = 8
 class Recorder(Protocol):
     """What is used of a target group."""
 
-    def record(self, rows: Sequence[Mapping[str, Any]], options: DecodeOptions) -> list[Trace]: ...
+    def record(
+        self, rows: Sequence[Mapping[str, Any]], options: DecodeOptions, hidden: bool = False
+    ) -> list[Trace]: ...
 
 
 def trace_manifest(
     target: str, target_digest: str, dtype: str, spec: TargetSpec, prompts: str, rule: DecodeOptions
 ) -> TraceManifest:
-    """What identifies the traces of one draft-free run; ``prompts`` is the problems' digest."""
+    """What identifies the traces of one draft-free run; ``prompts`` is the problems' digest. Those
+    of threshold decoding hold hidden states, which ``sets`` reads."""
     return TraceManifest(
         target=target,
         target_digest=target_digest,
@@ -33,8 +36,9 @@ def trace_manifest(
         dtype=dtype,
         block_size=spec.block_size,
         mask_token_id=spec.mask_token_id,
-        rule=rule.rule(),
+        rule=rule.commit_rule(),
         seed=rule.seed,
+        hidden_size=spec.hidden_size if rule.over_threshold else 0,
     )
 
 
@@ -57,7 +61,7 @@ def record_missing(
     missing = [row for row in problems.rows if row["id"] not in done]
     options = rule.model_copy(update={"batch_size": PART})
     for part in _parts(missing):
-        store.append(group.record(part, options))
+        store.append(group.record(part, options, rule.over_threshold))
         report(len(part))
 
 

@@ -76,8 +76,9 @@ class TrialRow(BaseModel):
         return not self.options.drafts
 
     @property
-    def rule(self) -> tuple[float, float]:
-        return self.options.cap, self.options.temperature
+    def rule(self) -> DecodeOptions:
+        """The draft-free run that it is compared with."""
+        return self.options.draft_free()
 
     @property
     def accuracy(self) -> float | None:

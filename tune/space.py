@@ -9,7 +9,7 @@ from tune.config import CHOICES, SpaceConfig
 
 LIVE_KNOB = "draft_refresh"
 """Never drawn: no trace can replay it."""
-KNOBS = ("method", "budget", *CHOICES, LIVE_KNOB)
+KNOBS = ("method", "budget", *CHOICES, LIVE_KNOB, "rule")
 INACTIVE = "-"
 START_BUDGET = 6
 
@@ -40,10 +40,9 @@ def first_settings(space: SpaceConfig) -> list[dict[str, Any]]:
     budget = min(max(START_BUDGET, space.budget.least), space.budget.most)
     settings = []
     for method in space.replayed:
-        for cap, temperature in space.rules:
+        for rule in space.rules(method):
             own = {name: found[0] for name in CHOICES if (found := space.values(method, name))}
-            values = own | {"method": method, "cap": cap, "temperature": temperature}
-            values["budget"] = budget
+            values = own | {"method": method, "budget": budget} | rule
             settings.append(
                 {k: v for k, v in values.items() if k in OPTIONS_OF[method] | {"method"}}
             )

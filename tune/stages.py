@@ -1,12 +1,12 @@
 """The stages of a sweep on an open cluster: record, measure costs, replay, live."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from actors.target_group import TargetGroup
-from decoders.options import DecodeOptions
+from decoders.options import Acceptance, DecodeOptions
 from decoders.trace_store import TraceStore
 from tune.champion import best_replayed, choose_live
 from tune.check import Checked
@@ -64,13 +64,12 @@ def run_stages(running: Running, traces_root: Path) -> None:
 
 
 def record_rules(running: Running, root: Path) -> dict[Rule, Path]:
-    """Draft-free traces of every (cap, temperature); returns their folders."""
+    """Draft-free traces of every rule; returns their folders."""
     checked, progress = running.checked, running.progress
     config, problems = checked.config, checked.problems
     progress.begin("record")
     folders: dict[Rule, Path] = {}
-    for rule in config.rules:
-        options = config.draft_free(*rule)
+    for options in config.rules:
         manifest = trace_manifest(
             config.target.path,
             running.identity["target"],
@@ -84,7 +83,7 @@ def record_rules(running: Running, root: Path) -> dict[Rule, Path]:
         record_missing(
             running.group, store, problems, options, lambda n, t=text: progress.advance(t, n)
         )
-        folders[rule] = store.folder
+        folders[options] = store.folder
     return folders
 
 
@@ -107,12 +106,11 @@ def replay_baselines(running: Running, job: TrialJob) -> None:
     codec = running.checked.codec()
     running.progress.begin("replay", len(job.config.rules))
     reference: TrialRow | None = None
-    for rule in job.config.rules:
-        options = job.config.draft_free(*rule)
+    for options in job.config.rules:
         key = job.key("replay", options)
         row = job.rows.find(key)
         if row is None:
-            traces = {t.request.id: t for t in TraceStore(job.traces[rule]).load()}
+            traces = {t.request.id: t for t in TraceStore(job.traces[options]).load()}
             ordered = [traces[p.id] for p in running.checked.problems.problems]
             replies = [codec.decode(trace.token_ids) for trace in ordered]
             correct = running.checked.problems.score(replies)
@@ -145,11 +143,12 @@ def try_live(running: Running, job: TrialJob) -> None:
     chosen = [
         options.model_copy(update={LIVE_KNOB: horizon})
         for horizon in (0, *config.live.draft_refresh)
-        for options in replayed
+        for replayed_options in replayed
+        for options in with_lossy(replayed_options, config.space.rule)
     ]
     drawn = simsd_settings(config.space, config.live.simsd, config.seed)
     chosen += [config.options(**setting) for setting in drawn]
-    settings = live_settings(config.reference, chosen, job)
+    settings = live_settings(config.reference, chosen)
     answer = (recorded.nfe or 0) / recorded.n * job.cost.forward[0]
     num_rules = len(settings) - len(chosen)
     running.progress.replan("live", live_seconds(config, answer, num_rules, len(chosen)))
@@ -165,9 +164,13 @@ def try_live(running: Running, job: TrialJob) -> None:
         run_live(job, missing, running.take)
 
 
-def live_settings(
-    reference: DecodeOptions, chosen: list[DecodeOptions], job: TrialJob
-) -> list[DecodeOptions]:
+def live_settings(reference: DecodeOptions, chosen: list[DecodeOptions]) -> list[DecodeOptions]:
     """Baselines first, since the trials behind them are compared with their rows."""
-    rules = dict.fromkeys((o.cap, o.temperature) for o in (reference, *chosen))
-    return [*(job.config.draft_free(*rule) for rule in rules), *chosen]
+    rules = dict.fromkeys(options.draft_free() for options in (reference, *chosen))
+    return [*rules, *chosen]
+
+
+def with_lossy(options: DecodeOptions, rules: Sequence[Acceptance]) -> list[DecodeOptions]:
+    """An exact setting and, of ``sets``, the same with every lossy rule that is asked for."""
+    lossy = [rule for rule in rules if rule != "exact" and options.method == "sets"]
+    return [options, *(options.model_copy(update={"rule": rule}) for rule in lossy)]

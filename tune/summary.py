@@ -34,7 +34,7 @@ def print_plan(config: SweepConfig, stages: Sequence[Stage], console: Console) -
     for stage in stages:
         table.add_row(stage.name, str(stage.total), spell_seconds(stage.seconds))
     console.print(table)
-    rules = ", ".join(f"cap={cap:g} T={t:g}" for cap, t in config.rules)
+    rules = ", ".join(spell(rule) for rule in config.rules)
     total = spell_seconds(sum(stage.seconds for stage in stages))
     console.print(f"target {config.target.path}; rules: {rules}; about {total} in all")
 

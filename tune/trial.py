@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from decoders.proposers.base import Proposer
     from decoders.trace import Trace
 
-Rule = tuple[float, float]
-"""(cap, temperature): what a draft-free run is recorded for."""
+Rule = DecodeOptions
+"""The options of a draft-free run that is recorded."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,8 @@ class ReplayTrial(RowTrial):
         from tune.replaying import replay_row
 
         config, options = self.job.config, self.options
-        rule = (options.cap, options.temperature)
-        baseline = self._recorded(config.draft_free(*rule))
+        rule = options.draft_free()
+        baseline = self._recorded(rule)
         return replay_row(
             key,
             options,
@@ -208,7 +208,7 @@ class LiveTrial(RowTrial):
         config, options = self.job.config, self.options
         baseline = None
         if options.drafts:
-            draft_free = config.draft_free(options.cap, options.temperature)
+            draft_free = options.draft_free()
             baseline = self.job.rows.find(self.job.key("live", draft_free))
             if baseline is None or not baseline.done:
                 reason = baseline.error if baseline else "it did not run"

@@ -32,7 +32,7 @@ def trace_facts(config: SpotConfig, target_digest: str, cell: Cell) -> dict[str,
     return {
         "target": [config.target.path, target_digest, config.target.precision],
         "task": [cell.task, config.problem_seed],
-        "rule": cell.rule.rule(),
+        "rule": cell.rule.commit_rule(),
     }
 
 

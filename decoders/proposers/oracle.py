@@ -55,7 +55,7 @@ class Futures:
 
 
 def _key(request: Request, block_start: int) -> Key:
-    rule = repr(sorted(request.options.draft_free().rule().items()))
+    rule = repr(sorted(request.options.draft_free().commit_rule().items()))
     return request.noise_seed, request.prompt_ids, rule, block_start
 
 

@@ -10,11 +10,13 @@ from decoders.proposers.chain import ChainProposer
 from decoders.proposers.graph import BUNDLED_GRAPH, find_graph, open_graph_proposer
 from decoders.proposers.oracle import open_oracles
 from decoders.proposers.order import open_order_proposer
+from decoders.proposers.sets import open_sets_proposer
 from decoders.proposers.wtree import WideTreeProposer
 from decoders.simsd.companion import SimSD
 from decoders.simsd.opening import check_pair, find_small_model, open_small_model
 from drafters.bundle import BUNDLED_ORDER, find_order_model
 from drafters.config import DrafterConfig
+from drafters.sets_bundle import BUNDLED_SETS, find_sets_model
 from models.spec import TargetSpec
 
 
@@ -22,6 +24,8 @@ def find_drafter(method: str, target_folder: Path, drafter: DrafterConfig) -> Pa
     """The folder or file that decides what ``method`` drafts; ``None`` where there is none."""
     if method == "order":
         return find_order_model(drafter.path, target_folder)
+    if method == "sets":
+        return find_sets_model(drafter.sets_path, target_folder)
     if method == "graph":
         return find_graph(drafter.graph, target_folder)
     if method == "simsd":
@@ -61,6 +65,11 @@ def open_proposers(
         proposers["order"] = open_order_proposer(
             folder, target_folder, spec.block_size, drafter.device
         )
+    if "sets" in methods:
+        folder = find_sets_model(drafter.sets_path, target_folder)
+        if folder == BUNDLED_SETS:
+            print(f"drafter: the bundled sets model ({folder})", file=sys.stderr)
+        proposers["sets"] = open_sets_proposer(folder, target_folder, spec)
     return proposers
 
 

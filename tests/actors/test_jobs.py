@@ -81,7 +81,7 @@ def test_parts_are_written_when_they_are_full(
         dtype="float32",
         block_size=4,
         mask_token_id=3,
-        rule=STANDARD.rule(),
+        rule=STANDARD.commit_rule(),
         seed=0,
     )
     store = TraceStore.create(tmp_path / "traces", manifest)

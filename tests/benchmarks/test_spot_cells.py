@@ -67,7 +67,7 @@ def test_a_drafting_keeps_the_rule_it_stands_over() -> None:
     for drafting in (Drafting("order", 8, 0.1), Drafting("chain", 4), Drafting("oracle-token", 2)):
         options = drafting.over(rule)
         assert (options.method, options.budget) == (drafting.method, drafting.budget)
-        assert options.rule() == rule.rule()
+        assert options.commit_rule() == rule.commit_rule()
     assert Drafting("order", 8, 0.1).over(DecodeOptions()).gamma == 0.1
 
 

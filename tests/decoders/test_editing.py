@@ -163,7 +163,7 @@ def test_one_is_off() -> None:
             for options in (plain, editing(edit_tau=1.0, edit_passes=3))
         ]
         assert results[0].rounds == results[1].rounds
-        assert plain.rule() == editing(edit_tau=1.0).rule()
+        assert plain.commit_rule() == editing(edit_tau=1.0).commit_rule()
 
 
 def test_an_edited_token_counts_once_per_position() -> None:

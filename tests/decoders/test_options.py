@@ -19,6 +19,9 @@ from decoders.prompts import PromptRow
         ("chain", "gamma", 0.1),
         ("chain", "tau", 0.9),
         ("order", "tau", 0.9),
+        ("order", "rule", "exact"),
+        ("sets", "cap", 0.9),
+        ("sets", "hedge", 0.5),
     ],
 )
 def test_an_option_that_the_method_does_not_know_is_refused_with_the_valid_ones(
@@ -88,10 +91,10 @@ def test_draft_free_keeps_everything_that_decides_the_output() -> None:
         options = DecodeOptions.lenient(method=method, budget=4, max_new_tokens=9, **shared)
         base = options.draft_free()
         assert base.method == "standard"
-        assert base.rule() == options.rule()
+        assert base.commit_rule() == options.commit_rule()
         assert (base.seed, base.max_new_tokens) == (3, 9)
     threshold = DecodeOptions(method="threshold", tau=0.7)
-    assert threshold.draft_free().rule() == threshold.rule()
+    assert threshold.draft_free().commit_rule() == threshold.commit_rule()
     assert threshold.draft_free().method == "threshold"
 
 
@@ -108,18 +111,23 @@ def test_draft_free_keeps_everything_that_decides_the_output() -> None:
     ids=str,
 )
 def test_what_decides_a_trajectory_is_in_the_rule(change: dict[str, object]) -> None:
-    assert DecodeOptions.lenient(**change).rule() != DecodeOptions().rule()
+    assert DecodeOptions.lenient(**change).commit_rule() != DecodeOptions().commit_rule()
 
 
 def test_how_it_is_drafted_is_not_in_the_rule() -> None:
     base = DecodeOptions(method="order", budget=1, gamma=0.0, hedge=0.0)
     other = DecodeOptions(method="order", budget=9, gamma=0.3, hedge=0.9, batch_size=4)
-    assert base.rule() == other.rule() == DecodeOptions(method="chain").rule()
+    assert base.commit_rule() == other.commit_rule() == DecodeOptions(method="chain").commit_rule()
 
 
 def test_filters_are_in_the_rule_of_a_run_that_samples() -> None:
-    assert DecodeOptions(temperature=1.0, top_k=3).rule() != DecodeOptions(temperature=1.0).rule()
-    assert DecodeOptions(top_k=3).rule() == DecodeOptions().rule(), "argmax passes every filter"
+    assert (
+        DecodeOptions(temperature=1.0, top_k=3).commit_rule()
+        != DecodeOptions(temperature=1.0).commit_rule()
+    )
+    assert DecodeOptions(top_k=3).commit_rule() == DecodeOptions().commit_rule(), (
+        "argmax passes every filter"
+    )
 
 
 @pytest.mark.parametrize("value", [-0.5, 1e-46, 1e300, float("inf"), float("nan")])
@@ -128,3 +136,17 @@ def test_a_temperature_that_no_score_survives_is_refused(value: float) -> None:
         DecodeOptions(temperature=value)
     with pytest.raises(ValueError, match="must be 0"):
         PromptRow(id="a", prompt="b", temperature=value)
+
+
+def test_sets_follows_threshold_decoding_and_promises_it_by_the_exact_rule_alone() -> None:
+    sets = DecodeOptions(method="sets", tau=0.7, budget=4)
+    free = DecodeOptions(method="threshold", tau=0.7)
+    assert sets.draft_free() == free
+    assert sets.commit_rule() == free.commit_rule()
+    assert sets.promises_equality
+    assert sets.reads_hidden
+    assert not sets.model_copy(update={"budget": 0}).reads_hidden
+    for rule in ("cut", "subset", "product"):
+        lossy = DecodeOptions(method="sets", tau=0.7, rule=rule)
+        assert not lossy.promises_equality
+        assert lossy.draft_free() == free

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from decoders.loop import Decoder, decode
 from decoders.options import DecodeOptions
 from decoders.request import Request, Result
 from decoders.state import fill
@@ -44,7 +45,7 @@ def manifest(options: DecodeOptions, **changes: object) -> TraceManifest:
         "dtype": "float64",
         "block_size": SPEC.block_size,
         "mask_token_id": SPEC.mask_token_id,
-        "rule": options.rule(),
+        "rule": options.commit_rule(),
         "seed": 0,
     }
     return TraceManifest.model_validate(values | changes)
@@ -101,13 +102,35 @@ def assert_equal(one: Trace, other: Trace, exact: bool = True) -> None:
     for a, b in zip(one.blocks, other.blocks, strict=True):
         for left, right in zip(a.states, b.states, strict=True):
             assert (left.state, left.step) == (right.state, right.step)
+            assert (left.stale.hidden is None) == (right.stale.hidden is None)
             for name, array in vars(left.stale).items():
                 compared = getattr(right.stale, name)
+                if array is None:
+                    continue
                 assert array.shape == compared.shape
                 if exact:
                     np.testing.assert_array_equal(array, compared, err_msg=name)
                 else:
                     np.testing.assert_allclose(array, compared, rtol=1e-5, atol=1e-6)
+
+
+def test_hidden_states_are_stored_where_they_were_asked_for(tmp_path: Path) -> None:
+    options = DecodeOptions(max_new_tokens=9, ignore_stop=True)
+    request, recorder = Request("one", prompt_of(3), options, 1), TraceRecorder()
+    decoder = Decoder(Target(tiny_model(SPEC)), {}, recorder, hidden=True)
+    [result] = decode(decoder, [request], 1)
+    trace = recorder.finish(result)
+    store = TraceStore.create(tmp_path, manifest(options, hidden_size=SPEC.hidden_size))
+    store.append([trace])
+    [again] = store.load()
+    assert_equal(trace, again)
+    for block in again.blocks:
+        for state in block.states:
+            assert state.stale.hidden is not None
+            assert state.stale.hidden.shape == (len(state.stale.positions), SPEC.hidden_size)
+            assert state.stale.hidden.dtype == np.float16
+    plain = run(Target(tiny_model(SPEC)), [request])["one"]
+    assert plain.rounds == result.rounds, "asking for them changes nothing"
 
 
 @pytest.mark.parametrize("values", SETTINGS, ids=str)
@@ -151,7 +174,7 @@ def test_a_part_that_was_not_finished_does_not_count(tmp_path: Path) -> None:
         ("prompts_digest", "cc"),
         ("dtype", "float32"),
         ("seed", 1),
-        ("rule", DecodeOptions(cap=0.5).rule()),
+        ("rule", DecodeOptions(cap=0.5).commit_rule()),
     ],
 )
 def test_a_folder_of_another_run_is_refused(field: str, value: object, tmp_path: Path) -> None:

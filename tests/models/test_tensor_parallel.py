@@ -93,15 +93,19 @@ def test_logits_equal_one_rank(leader: LeadingTarget, alone: Target) -> None:
         [True, False, False],
         torch.arange(4, 12),
     )
-    found = []
+    found, hidden = [], []
     for target in (leader, alone):
         for slot in (0, 1):
             target.open_slot(slot)
         target.prefill(1, (8, 9, 10, 11))
         found.append(torch.stack([target.forward(batch), target.forward(batch)]))
+        hidden.append(target.forward_with_hidden(batch)[1])
         for slot in (0, 1):
             target.close_slot(slot)
     torch.testing.assert_close(*found, rtol=0, atol=CLOSE[leader.local.model.dtype])
+    # Hidden states are those of all rows, whole on every rank.
+    assert hidden[0].shape == (8, alone.spec.hidden_size)
+    torch.testing.assert_close(*hidden, rtol=0, atol=CLOSE[leader.local.model.dtype])
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

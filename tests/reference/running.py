@@ -15,10 +15,12 @@ from decoders.proposers.chain import ChainProposer
 from decoders.proposers.graph import GraphProposer
 from decoders.proposers.oracle import OracleProposer, open_oracles
 from decoders.proposers.order import OrderProposer
+from decoders.proposers.sets import SetsProposer
 from decoders.proposers.wtree import WideTreeProposer
 from decoders.request import Request, Result
 from decoders.trace import TraceRecorder
 from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
+from drafters.sets_model import SetsModel, SetsModelConfig
 from models.target import Target
 from models.tensor_parallel import AnyTarget
 from models.transformer import Transformer
@@ -70,6 +72,15 @@ def tiny_proposers(seed: int = 0) -> dict[str, Proposer]:
         "order": OrderProposer(tiny_order_model(seed)),
         **open_oracles(),
     }
+
+
+def tiny_sets_proposer(seed: int = 0, hidden_size: int = 32, vocab_size: int = 24) -> SetsProposer:
+    """Random weights and embeddings: it knows little more than the stale distribution."""
+    torch.manual_seed(seed)
+    sizes = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 16, "token_width": 8}
+    model = SetsModel(SetsModelConfig(hidden_size=hidden_size, **sizes))
+    model = model.requires_grad_(False).eval()
+    return SetsProposer(model, model.project(torch.randn(vocab_size, hidden_size)))
 
 
 def foresee(

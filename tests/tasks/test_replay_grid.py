@@ -31,7 +31,7 @@ MANIFEST = TraceManifest(
     dtype="float32",
     block_size=4,
     mask_token_id=3,
-    rule=RECORDED.rule(),
+    rule=RECORDED.commit_rule(),
     seed=3,
 )
 
@@ -116,7 +116,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = run(Target(model), requests, batch_size=4, observer=recorder)
     traces = [recorder.finish(results[request.id]) for request in requests]
     manifest = MANIFEST.model_copy(
-        update={"target": str(folder / "target"), "rule": RULE.rule(), "seed": 0}
+        update={"target": str(folder / "target"), "rule": RULE.commit_rule(), "seed": 0}
     )
     store = TraceStore.create(folder / "traces", manifest)
     store.append(traces[: SLICE + 1])

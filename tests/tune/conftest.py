@@ -33,9 +33,11 @@ class InProcess:
         self.num_calls += 1
         return self.engine.generate([PromptRow.model_validate(r) for r in rows], options, trace)
 
-    def record(self, rows: Sequence[Mapping[str, Any]], options: DecodeOptions) -> list[Trace]:
+    def record(
+        self, rows: Sequence[Mapping[str, Any]], options: DecodeOptions, hidden: bool = False
+    ) -> list[Trace]:
         self.num_calls += 1
-        return self.engine.record([PromptRow.model_validate(r) for r in rows], options)
+        return self.engine.record([PromptRow.model_validate(r) for r in rows], options, hidden)
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.configuration import load_config
-from decoders.options import COLDEST, OPTIONS_OF, PROPOSERS, DecodeOptions
-from tune.config import SpaceConfig, SweepConfig
+from decoders.options import COLDEST, OPTIONS_OF, DecodeOptions
+from tune.config import SWEPT, SpaceConfig, SweepConfig
 from tune.space import INACTIVE, KNOBS, draw_setting, flat_knobs, knobs_of, option_values, spell
+from tune.stages import live_settings, with_lossy
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -25,7 +26,7 @@ def spaces(draw: st.DrawFn) -> dict[str, Any]:
     shares = st.floats(0, 1, exclude_max=True)
     least = draw(st.integers(0, 32))
     return {
-        "methods": draw(st.sampled_from([("chain",), ("order",), ("chain", "order"), PROPOSERS])),
+        "methods": draw(st.sampled_from([("chain",), ("order",), ("sets",), SWEPT])),
         "budget": {"least": least, "most": draw(st.integers(least, 32))},
         "gamma": draw(unique(shares)),
         "hedge": draw(unique(shares)),
@@ -33,6 +34,7 @@ def spaces(draw: st.DrawFn) -> dict[str, Any]:
         "prune": draw(unique(shares)),
         "cross_block": draw(unique(st.booleans())),
         "cap": draw(unique(shares)),
+        "tau": draw(unique(shares)),
         "temperature": draw(unique(st.just(0.0) | st.floats(COLDEST, 2))),
     }
 
@@ -49,8 +51,8 @@ def test_every_drawn_setting_is_valid_for_its_method(space: dict[str, Any], seed
     assert DecodeOptions.model_validate(option_values(options)) == options
     assert config.options(**knobs_of(options)) == options
     assert tuple(flat_knobs(options)) == KNOBS
-    assert (options.cap, options.temperature) in config.rules
-    assert options.draft_free() == config.draft_free(options.cap, options.temperature)
+    assert options.draft_free() in config.rules, "it is recorded"
+    assert dict.fromkeys(config.rules, True)[options.draft_free()], "and found by its rule"
 
 
 def test_knobs_that_a_method_lacks_are_marked() -> None:
@@ -69,7 +71,29 @@ def test_names_are_short_and_tell_settings_apart() -> None:
 
 def test_the_reference_rule_is_recorded_even_if_the_space_leaves_it_out() -> None:
     config = SweepConfig(space=SpaceConfig(cap=(0.9,)), decode={"temperature": 0.5})
-    assert config.rules == ((1.0, 0.5), (0.9, 0.0))
+    assert [(rule.cap, rule.temperature) for rule in config.rules] == [(1.0, 0.5), (0.9, 0.0)]
+
+
+def test_sets_brings_the_threshold_runs_that_it_is_compared_with() -> None:
+    config = SweepConfig(space=SpaceConfig(methods=("sets",), tau=(0.9, 0.95)))
+    assert [spell(rule) for rule in config.rules] == [
+        "standard cap=1 T=0",
+        "threshold tau=0.9 T=0",
+        "threshold tau=0.95 T=0",
+    ]
+
+
+def test_lossy_rules_are_tried_beside_the_exact_setting() -> None:
+    exact = DecodeOptions(method="sets", budget=4, tau=0.8)
+    found = with_lossy(exact, ("exact", "product", "cut"))
+    assert [spell(options).split("rule=")[1] for options in found] == [
+        "exact T=0",
+        "product T=0",
+        "cut T=0",
+    ]
+    chain = DecodeOptions(method="chain")
+    assert with_lossy(chain, ("product",)) == [chain]
+    assert live_settings(DecodeOptions(), found)[:2] == [DecodeOptions(), exact.draft_free()]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +105,7 @@ def test_the_reference_rule_is_recorded_even_if_the_space_leaves_it_out() -> Non
         ({"decode": {"max_new_tokens": -1}}, "max_new_tokens"),
         (
             {"space": {"methods": ["threshold"]}},
-            r"space\.methods 'threshold'.*chain, wtree, graph, order",
+            r"space\.methods 'threshold'.*chain, wtree, graph, order, sets",
         ),
         ({"space": {"cap": []}}, r"space\.cap \[\]"),
         ({"space": {"budget": {"least": 9, "most": 8}}}, r"9\.\.8"),

@@ -29,14 +29,15 @@ def job(
     """Traces of every rule but cap 0.9 at T=0.8, whose folder is missing."""
     problems = heldout(sweep_config.tasks, sweep_config.tasks.recorded)
     identity = {"target": "t", "problems": problems.digest, "drafter": "d"}
-    traces = {rule: tmp_path / f"traces-{rule[0]}-{rule[1]}" for rule in sweep_config.rules}
+    traces = {
+        rule: tmp_path / f"traces-{rule.cap}-{rule.temperature}" for rule in sweep_config.rules
+    }
     job = TrialJob(sweep_config, tmp_path / "trials", identity, traces, COST, group="none")
-    for rule, folder in traces.items():
-        options = sweep_config.draft_free(*rule)
+    for options, folder in traces.items():
         key = job.key("replay", options)
         baseline = row(key, options, fidelity="replay")
         job.rows.write(baseline)
-        if rule != (0.9, 0.8):
+        if (options.cap, options.temperature) != (0.9, 0.8):
             spec = read_spec(sweep_target)
             manifest = trace_manifest("t", "t", "float64", spec, problems.digest, options)
             store = TraceStore.create(folder, manifest)
@@ -56,9 +57,10 @@ def test_bad_points_fail_with_a_reason_and_the_search_goes_on(job: TrialJob) -> 
     failed = {row.key: row for row in rows if not row.done}
     assert failed, "some of twelve settings have the rule without traces"
     for each in failed.values():
-        assert each.rule == (0.9, 0.8)
+        assert (each.options.cap, each.options.temperature) == (0.9, 0.8)
         assert "holds no traces" in (each.error or "")
-    assert all(row.rule != (0.9, 0.8) for row in rows if row.done)
+    done = [row.options for row in rows if row.done]
+    assert all((options.cap, options.temperature) != (0.9, 0.8) for options in done)
     stamps = {path: path.stat().st_mtime_ns for path in job.rows_folder.iterdir()}
     again: list[TrialRow] = []
     finished = [row for row in job.rows.all() if row.options.method != "standard"]
