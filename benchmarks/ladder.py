@@ -71,6 +71,7 @@ class LadderConfig(BaseModel):
         Rung(name="threshold", set={"method": "threshold"}),
         Rung(name="+ sets and tree", set={"method": "sets", "budget": 8}),
         Rung(name="+ gamma", set={"gamma": 0.03}),
+        Rung(name="+ boundary", set={"cross_block": True, "draft_refresh": 16}),
         Rung(name="+ product max-commit", set={"rule": "product"}),
     )
     repeats: int = Field(default=1, ge=1)

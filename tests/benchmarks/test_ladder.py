@@ -28,6 +28,7 @@ def test_every_rung_stands_on_those_before_it(config: LadderConfig) -> None:
         "threshold",
         "+ sets and tree",
         "+ gamma",
+        "+ boundary",
         "+ product max-commit",
     ]
     last = options["+ product max-commit"]
@@ -40,10 +41,10 @@ def test_the_report_names_certificates_and_accuracy_and_is_not_measured_twice(
 ) -> None:
     table = run_ladder(config, tmp_path, "maskahead report ladder")
     rows = {(row["task"], row["rung"]): row for row in table.rows}
-    assert len(rows) == 3 * 4
+    assert len(rows) == 3 * 5
     for task in ("words", "code"):
         assert rows[task, "threshold"]["nfe_cut"] == 0
-        for rung in ("threshold", "+ sets and tree", "+ gamma"):
+        for rung in ("threshold", "+ sets and tree", "+ gamma", "+ boundary"):
             assert rows[task, rung]["certificate"] == "exact"
             assert rows[task, rung]["equal"] == 2
         lossy = rows[task, "+ product max-commit"]
@@ -54,7 +55,7 @@ def test_the_report_names_certificates_and_accuracy_and_is_not_measured_twice(
     assert "approximate" in page
     assert "n problems" in page
     with (tmp_path / "ladder.csv").open() as file:
-        assert len(list(csv.DictReader(file))) == 12
+        assert len(list(csv.DictReader(file))) == 15
     assert (tmp_path / "ladder-nfe_cut.png").stat().st_size > 1000
     again = run_ladder(config, tmp_path, "maskahead report ladder")
     assert again.rows == table.rows, "read, not measured: even the seconds are the same"

@@ -58,7 +58,7 @@ class Nearby:
                 step = tuple((p, int(stale[p])) for p in masked[first:last])
                 found.add(fill(view.root, step))
         lossy = not view.options.lossless
-        return [Draft(s, 0.5) for s in sorted(found) if lossy or not view.end.finished(s)]
+        return [Draft(s, 0.5) for s in sorted(found) if lossy or not view.barren(s)]
 
 
 def asked(tau: float, temperature: float, **more: object) -> DecodeOptions:
@@ -112,7 +112,15 @@ def test_exact_equals_threshold_at_every_stop_and_in_batches(tau: float) -> None
     for length in range(10):
         for limit in (0, 3 + length % 4, LONGEST):
             for temperature in (0.0, 1.0):
-                options = asked(tau, temperature, budget=6, max_new_tokens=limit, ignore_stop=False)
+                boundary = {"cross_block": length % 2 == 0, "draft_refresh": length % 3}
+                options = asked(
+                    tau,
+                    temperature,
+                    budget=6,
+                    max_new_tokens=limit,
+                    ignore_stop=False,
+                    **boundary,
+                )
                 request = Request(
                     f"{length}-{limit}-{temperature}", prompt_of(length), options, length
                 )
@@ -176,7 +184,8 @@ def test_every_committed_step_satisfies_its_own_rule(rule: Acceptance) -> None:
     proposers: dict[str, Proposer] = {"sets": Nearby()}
     for length in range(6):
         for tau, temperature in ((0.5, 0.0), (0.7, 1.0), (0.9, 0.0)):
-            options = asked(tau, temperature, rule=rule, budget=30)
+            crosses = length % 2 == 0
+            options = asked(tau, temperature, rule=rule, budget=30, cross_block=crosses)
             result = run_one(target, prompt_of(length), options, length, proposers)
             seen += check_every_step(result, rule)
             nfe += result.nfe
@@ -211,6 +220,7 @@ def test_replay_gives_the_rounds_of_a_live_run(tau: float, temperature: float) -
         asked(tau, temperature, budget=budget, gamma=gamma)
         for budget, gamma in ((0, 0.0), (1, 0.0), (9, 0.0), (9, 0.05))
     ]
+    settings.append(asked(tau, temperature, budget=9, cross_block=True))
     traces, proposer = traces_of(tau, temperature), PROPOSERS["sets"]
     families = replay_settings(traces, settings, proposer)
     for options, by_family in zip(settings, families, strict=True):
