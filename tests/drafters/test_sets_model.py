@@ -20,7 +20,7 @@ SMALL = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 32, "token_width"
 
 def small_model(seed: int = 0) -> SetsModel:
     torch.manual_seed(seed)
-    return SetsModel(SetsModelConfig(hidden_size=HIDDEN, **SMALL))
+    return SetsModel(SetsModelConfig(hidden_size=HIDDEN, **SMALL)).eval()
 
 
 def trajectories(count: int, seed: int) -> SetsData:
