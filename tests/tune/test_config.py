@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.configuration import load_config
-from decoders.options import COLDEST, OPTIONS_OF, DecodeOptions
-from tune.config import SWEPT, SpaceConfig, SweepConfig
+from decoders.options import COLDEST, OPTIONS_OF, PROPOSERS, DecodeOptions
+from tune.config import SpaceConfig, SweepConfig
 from tune.space import INACTIVE, KNOBS, draw_setting, flat_knobs, knobs_of, option_values, spell
 from tune.stages import live_settings, with_lossy
 
@@ -26,7 +26,7 @@ def spaces(draw: st.DrawFn) -> dict[str, Any]:
     shares = st.floats(0, 1, exclude_max=True)
     least = draw(st.integers(0, 32))
     return {
-        "methods": draw(st.sampled_from([("chain",), ("order",), ("sets",), SWEPT])),
+        "methods": draw(st.sampled_from([("chain",), ("order",), ("sets",), (*PROPOSERS, "sets")])),
         "budget": {"least": least, "most": draw(st.integers(least, 32))},
         "gamma": draw(unique(shares)),
         "hedge": draw(unique(shares)),
