@@ -180,7 +180,10 @@ def test_a_bad_row_stops_before_decoding_with_its_line(
         (("--method", "best"), "decode.method: 'best' must be 'standard', 'threshold', 'chain'"),
         (("--set", "decode.budgets=4"), "decode.budgets: unknown key; valid: batch_size, budget"),
         (("--set", "budget"), "must have the form key=value"),
-        (("--tp", "3"), "target.tp 3 does not split this target evenly; valid: 1, 2"),
+        (
+            ("--tp", "3"),
+            "evenly (num_key_value_heads 2, intermediate_size 64); valid: 1, 2",
+        ),
         (("--block-size", "8"), "target.block_size 8"),
         (("--device", "tpu"), "target.device 'tpu'"),
         (("--targets", "x"), "No such option: --targets"),

@@ -126,7 +126,7 @@ def test_each_size_has_its_goal(copies: int, median: float, to: str, met: bool) 
         (("--size", "huge"), "choose from"),
         (("--parts", "forwards,flops"), "choose from forwards"),
         (("--copies", "2,4", "--device", "cpu"), "must begin with 1"),
-        (("--device", "tpu"), "valid are cpu and cuda"),
+        (("--device", "tpu"), "valid are cpu, cuda and cuda:N"),
     ],
 )
 def test_bad_input_is_named(arguments: tuple[str, ...], told: str, tmp_path: Path) -> None:

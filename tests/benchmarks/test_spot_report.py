@@ -159,7 +159,7 @@ def test_more_problems_go_on_behind_the_recorded_ones(
 
 def test_a_target_without_a_tokenizer_is_refused(tiny_folder: Path) -> None:
     config = validate(SpotConfig, {"target": {"path": str(tiny_folder)}})
-    with pytest.raises(ValueError, match=r"has no tokenizer\.json; the report's tasks are texts"):
+    with pytest.raises(ValueError, match=r"has no tokenizer; the report's tasks are texts"):
         check(config)
 
 
