@@ -133,9 +133,9 @@ class DecodeOptions(BaseModel, frozen=True):
     behind the likeliest fill, so that the next block begins with drafts; 0 is off. Block-causal
     targets only."""
     gamma: float = Field(default=0.0, ge=0)
-    """For order a mass floor below 1: drafts of smaller mass are not verified (SPOT-gamma). For
-    simsd the tokens that the small model drafts before the target verifies; 0 is the whole
-    block."""
+    """For order and sets a mass floor below 1: drafts of smaller mass are not verified
+    (SPOT-gamma). For simsd the tokens that the small model drafts before the target verifies; 0 is
+    the whole block."""
     hedge: float = Field(default=0.6, ge=0, le=1)
     """Below this top-1 probability a position's second candidate is drafted too."""
     width: int = Field(default=3, ge=1, le=32)
