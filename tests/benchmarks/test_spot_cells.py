@@ -28,7 +28,7 @@ def configured(*settings: str) -> SpotConfig:
         ("sweeps.methods=[threshold]", "sweeps.methods 'threshold': .*choose from chain"),
         ("main.budgets=[4, 4]", r"main.budgets \[4, 4\] must list each value once"),
         ("main.budgets=[0]", "main.budgets.0: 0 must be greater"),
-        ("figures.candidates=[9]", "figures.candidates.0: 9 must be less"),
+        ("figures.candidates=[17]", "figures.candidates.0: 17 must be less"),
         ("sweeps.caps=[1.5]", "sweeps.caps.0: 1.5 must be less"),
         ("sweeps.problems=101", r"sweeps.problems 101: at most main.problems \(100\)"),
         ("live.problems=101", r"live.problems 101: at most main.problems \(100\)"),

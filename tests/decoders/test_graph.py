@@ -16,6 +16,7 @@ from decoders.proposers.base import View
 from decoders.proposers.graph import BUNDLED_GRAPH, GraphProposer, find_graph, instantiate
 from decoders.replay import replay
 from decoders.request import Request
+from decoders.stale import TOP_CANDIDATES
 from decoders.state import BlockEnd, State
 from decoders.trace import TraceRecorder
 from models.target import Target
@@ -144,7 +145,10 @@ def test_the_nearest_cap_is_taken() -> None:
         ({"graphs": [{"cap": 1, "nodes": [[[0, 0]]], "reached": []}]}, "1 nodes and 0 values"),
         ({"graphs": [{"cap": 1, "nodes": [[[0, 0]]], "reached": [2]}]}, "reached 2.0 must be"),
         ({"graphs": [{"cap": 1, "nodes": [[[0, 0], [1, 0]]], "reached": [1]}]}, "is not reached"),
-        ({"graphs": [{"cap": 1, "nodes": [[[0, 9]]], "reached": [1]}]}, "is not reached"),
+        (
+            {"graphs": [{"cap": 1, "nodes": [[[0, TOP_CANDIDATES]]], "reached": [1]}]},
+            "is not reached",
+        ),
     ],
 )
 def test_a_file_that_is_no_graph_is_refused(tmp_path: Path, change: dict, said: str) -> None:
