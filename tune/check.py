@@ -10,7 +10,7 @@ from drafters.bundle import find_order_model
 from models.checkpoint import find_checkpoint, target_spec
 from models.spec import TargetSpec
 from models.text import TextCodec, has_tokenizer
-from tune.config import SweepConfig
+from tune.config import LiveConfig, SpaceConfig, SweepConfig
 from tune.problems import ProblemSet, heldout
 
 
@@ -49,7 +49,27 @@ def check(config: SweepConfig, runs: Path) -> Checked:
                 f"nor {found} holds one; train one, or leave order out"
             )
     check_drafters(folder, target_spec(target), drafter, set(config.space.methods))
-    absolute = config.model_copy(update={"target": target, "drafter": drafter})
-    return Checked(
-        absolute, folder, target_spec(target), heldout(config.tasks, config.tasks.recorded), uri
-    )
+    spec = target_spec(target)
+    space = fitting_space(config.space, config.live, spec)
+    ready = config.model_copy(update={"target": target, "drafter": drafter, "space": space})
+    return Checked(ready, folder, spec, heldout(config.tasks, config.tasks.recorded), uri)
+
+
+def fitting_space(space: SpaceConfig, live: LiveConfig, spec: TargetSpec) -> SpaceConfig:
+    """The space as this target has it: what crosses blocks is tried where blocks end for good.
+
+    Raises ``ValueError`` where a bidirectional target was asked by name to cross them.
+    """
+    if spec.topology != "bidirectional":
+        return space
+    asked = {
+        "space.cross_block": "cross_block" in space.model_fields_set and True in space.cross_block,
+        "live.draft_refresh": bool(live.draft_refresh),
+    }
+    for name, given in asked.items():
+        if given:
+            raise ValueError(
+                f"{name}: the blocks of a bidirectional target ({spec.family}) see those that "
+                "follow, none is behind another; leave it out"
+            )
+    return space.model_copy(update={"cross_block": (False,)})

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from cluster.configuration import load_config
 from decoders.options import COLDEST, OPTIONS_OF, PROPOSERS, DecodeOptions
-from tune.config import SpaceConfig, SweepConfig
+from tests.reference.families import family_spec
+from tune.check import fitting_space
+from tune.config import LiveConfig, SpaceConfig, SweepConfig
 from tune.space import INACTIVE, KNOBS, draw_setting, flat_knobs, knobs_of, option_values, spell
 from tune.stages import live_settings, with_lossy
 
@@ -127,3 +129,13 @@ def test_the_shipped_configuration_is_valid() -> None:
     config = load_config(SweepConfig, file)
     assert config.target.path == "sdar-tiny"
     assert config.space.budget.most == 32
+
+
+def test_a_bidirectional_target_is_swept_without_crossing_blocks() -> None:
+    spec, live = family_spec("Dream"), LiveConfig()
+    assert fitting_space(SpaceConfig(), live, spec).cross_block == (False,)
+    assert fitting_space(SpaceConfig(), live, family_spec("sdar")) == SpaceConfig()
+    with pytest.raises(ValueError, match=r"space\.cross_block: the blocks of a bidirectional"):
+        fitting_space(SpaceConfig(cross_block=(True,)), live, spec)
+    with pytest.raises(ValueError, match=r"live\.draft_refresh: the blocks"):
+        fitting_space(SpaceConfig(), LiveConfig(draft_refresh=(8,)), spec)
