@@ -61,9 +61,10 @@ def decode_file(
     for bad input, before anything is decoded.
     """
     file = read_prompts(prompts)
-    run = describe_run(target, drafter, options, file) | {"trace": trace}
     with open_runner(target, drafter, {options.method}) as runner:
         file.check(options, runner.spec, runner.codec)
+        # Digests read every byte of the weights: after whatever may be refused.
+        run = describe_run(target, drafter, options, file) | {"trace": trace}
         rows = nfe = tokens = 0
         with ResultsFile(out, [row.id for row in file.rows], run) as results:
             started = perf_counter()
