@@ -36,16 +36,19 @@ def draw_setting(space: SpaceConfig, trial: Draws) -> dict[str, Any]:
 
 
 def first_settings(space: SpaceConfig) -> list[dict[str, Any]]:
-    """What the search begins with: every method at every rule, with a middling budget."""
+    """What the search begins with: every method at every rule, with a middling budget, crossing
+    blocks or not: of one of these alone a short search might never see the other."""
     budget = min(max(START_BUDGET, space.budget.least), space.budget.most)
     settings = []
     for method in space.replayed:
         for rule in space.rules(method):
             own = {name: found[0] for name in CHOICES if (found := space.values(method, name))}
-            values = own | {"method": method, "budget": budget} | rule
-            settings.append(
-                {k: v for k, v in values.items() if k in OPTIONS_OF[method] | {"method"}}
-            )
+            own |= {"method": method, "budget": budget} | rule
+            for crosses in space.cross_block:
+                values = own | {"cross_block": crosses}
+                settings.append(
+                    {k: v for k, v in values.items() if k in OPTIONS_OF[method] | {"method"}}
+                )
     return settings
 
 
