@@ -40,15 +40,13 @@ def first_settings(space: SpaceConfig) -> list[dict[str, Any]]:
     blocks or not: of one of these alone a short search might never see the other."""
     budget = min(max(START_BUDGET, space.budget.least), space.budget.most)
     settings = []
-    for method in space.replayed:
+    for crosses, method in product(space.cross_block, space.replayed):
         for rule in space.rules(method):
-            own = {name: found[0] for name in CHOICES if (found := space.values(method, name))}
-            own |= {"method": method, "budget": budget} | rule
-            for crosses in space.cross_block:
-                values = own | {"cross_block": crosses}
-                settings.append(
-                    {k: v for k, v in values.items() if k in OPTIONS_OF[method] | {"method"}}
-                )
+            values = {name: found[0] for name in CHOICES if (found := space.values(method, name))}
+            values |= {"method": method, "budget": budget, "cross_block": crosses} | rule
+            settings.append(
+                {k: v for k, v in values.items() if k in OPTIONS_OF[method] | {"method"}}
+            )
     return settings
 
 
