@@ -289,9 +289,7 @@ def report_spot(
         typer.Option(metavar="DIR", help="Folder of the report; goes on behind what is there."),
     ] = RUNS / "report-spot",
     target: Target = None,
-    config_file: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="YAML; keys as in --set.")
-    ] = None,
+    config_file: ConfigFile = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="As in main.problems=20; repeatable."),
@@ -325,9 +323,7 @@ def report_simsd(
     ] = RUNS / "report-simsd",
     target: Target = None,
     drafter: Annotated[str | None, typer.Option(help="The small model's checkpoint.")] = None,
-    config_file: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="YAML; keys as in --set.")
-    ] = None,
+    config_file: ConfigFile = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="As in sweep_problems=20; repeatable."),
@@ -358,9 +354,7 @@ def report_ladder(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the report.")] = RUNS
     / "report-ladder",
     target: Target = None,
-    config_file: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="YAML; keys as in --set.")
-    ] = None,
+    config_file: ConfigFile = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="As in decode.tau=0.95; repeatable."),
