@@ -21,7 +21,7 @@ from models.config import TargetConfig
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="YAML with target, drafter and decode keys."),
+    typer.Option("--config", metavar="FILE", help="YAML; keys as in --set."),
 ]
 Settings = Annotated[
     list[str] | None,
