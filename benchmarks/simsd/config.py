@@ -53,7 +53,7 @@ class SimsdConfig(_Frozen):
     problem_seed: int = 7
     """Of the held-out problems."""
     problems: int = Field(default=50, ge=1)
-    """Of each task, for standard decoding and the mask with whole blocks drafted."""
+    """Of each task, for standard decoding and the mask with whole blocks drafted, at every cap."""
     sweep_problems: int = Field(default=20, ge=1)
     """Of these the first, for every other setting."""
     max_new_tokens: int = Field(default=256, ge=1)
@@ -62,8 +62,9 @@ class SimsdConfig(_Frozen):
     """Draft lengths beside the whole block; those that fit the block."""
     temperatures: tuple[Temperature, ...] = (1.0,)
     """Beside T=0: rejection sampling."""
-    exact_caps: tuple[float, ...] = (1.0, 0.9)
-    """Caps at which the drafts are verified as exact states too."""
+    caps: tuple[float, ...] = (1.0, 0.9, 0.0)
+    """Of the commit order: what the mask loses is told at each, beside standard decoding there, and
+    on the first problems beside the same drafts as exact states."""
     fidelity: FidelityConfig = FidelityConfig()
     pairs: tuple[PairConfig, ...] = ()
     placement: PlacementConfig = PlacementConfig()

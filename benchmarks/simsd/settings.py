@@ -51,8 +51,10 @@ def _options(config: SimsdConfig, method: str, **values: Any) -> DecodeOptions:
 
 
 def _quality(config: SimsdConfig) -> Iterator[Setting]:
-    for method in ("standard", "simsd"):
-        yield Setting("quality", method, MAIN, _options(config, method), config.problems)
+    for cap in config.caps:
+        for method in ("standard", "simsd"):
+            options = _options(config, method, cap=cap)
+            yield Setting("quality", f"{method} cap={cap:g}", MAIN, options, config.problems)
 
 
 def _gammas(config: SimsdConfig, block: int) -> Iterator[Setting]:
@@ -92,7 +94,7 @@ def _temperatures(config: SimsdConfig) -> Iterator[Setting]:
 
 def _exact(config: SimsdConfig) -> Iterator[Setting]:
     count = config.sweep_problems
-    for cap in config.exact_caps:
+    for cap in config.caps:
         yield Setting(
             "exact", f"standard cap={cap:g}", MAIN, _options(config, "standard", cap=cap), count
         )

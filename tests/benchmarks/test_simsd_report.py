@@ -20,7 +20,7 @@ SMALL = {
     "problems": 2,
     "sweep_problems": 1,
     "gammas": [2],
-    "exact_caps": [0.9],
+    "caps": [0.9],
     "fidelity": {"problems": 1, "layers": [1]},
     "placement": {"problems": 0},
 }
