@@ -2,11 +2,13 @@
 
 Every batch is decoded draft-free, with ``auto`` and with fixed settings, in turn; a ratio compares
 two runs of one batch that follow each other closely, so that the machine's moods fall out. Cells
-are tasks x batch sizes x temperatures x caps. ``oracle allows`` is what a drafter that knew the
-order could make of it: the position oracle replayed at its best budget, priced by the same measured
-cost of a forward, for batches of one.
+are tasks x batch sizes x temperatures x rules: caps of standard decoding, and for ``sets`` tau of
+threshold decoding. ``oracle allows`` is what a drafter that knew the order could make of a cap: the
+position oracle replayed at its best budget, priced by the same measured cost of a forward, for
+batches of one.
 
     python -m benchmarks.auto_promise --problems 32 --batch-sizes 1,4 --caps 1,0.9 --out a.json
+    python -m benchmarks.auto_promise --methods sets --taus 0.9,0.999 --out a.json
 """
 
 import json
@@ -41,6 +43,8 @@ PROBLEM_SEED = 7
 ORACLE = "oracle-position"
 ORACLE_BUDGETS = (1, 2, 4, 8, 16, 32)
 AUTO = "auto"
+LEARNED = ("order", "sets")
+DRAFTING = (*PROPOSERS, "sets")
 RESAMPLES = 4000
 FEWEST_BATCHES = 8
 """Of fewer, a bootstrap interval would be too narrow to be believed."""
@@ -52,7 +56,7 @@ Seconds = Sequence[Sequence[float]] | np.ndarray
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with its budget, and with the order model's mass floor."""
+    """A method with its budget, and with the mass floor of a learned drafter's tree."""
 
     method: str
     budget: int | str
@@ -69,12 +73,25 @@ class Setting:
 
 
 def settings_of(methods: Iterable[str], budgets: Iterable[int], gamma: float) -> list[Setting]:
-    """For each method ``auto``, then fixed budgets; the order model's with a mass floor."""
+    """For each method ``auto``, then fixed budgets; those of learned drafters with a mass floor."""
     found = []
     for method in methods:
         found.append(Setting(method, AUTO))
-        floor = gamma if method == "order" else 0.0
+        floor = gamma if method in LEARNED else 0.0
         found += [Setting(method, budget, floor) for budget in budgets]
+    return found
+
+
+def rules_of(
+    methods: Sequence[str], caps: Iterable[float], taus: Iterable[float]
+) -> list[tuple[Row, list[str]]]:
+    """Draft-free rules, each with the methods that draft over it."""
+    over_standard = [method for method in methods if method != "sets"]
+    found: list[tuple[Row, list[str]]] = []
+    if over_standard:
+        found += [({"method": "standard", "cap": cap}, over_standard) for cap in caps]
+    if "sets" in methods:
+        found += [({"method": "threshold", "tau": tau}, ["sets"]) for tau in taus]
     return found
 
 
@@ -124,10 +141,12 @@ def measure_cell(
     options = {BASELINE: rule} | {s.label: s.over(rule) for s in settings}
     measured = measure(runner, rows, options, repeats, report)
     base = measured[BASELINE]
-    alone = rule.model_copy(update={"batch_size": 1})
-    oracle = engine.proposer(ORACLE)
-    assert oracle is not None, "opened with the engine"
-    allowed = oracle_allows(list(runner.record(rows, alone)), oracle, engine.auto.curve)
+    allowed = None
+    if rule.method == "standard":
+        alone = rule.model_copy(update={"batch_size": 1})
+        oracle = engine.proposer(ORACLE)
+        assert oracle is not None, "opened with the engine"
+        allowed = oracle_allows(list(runner.record(rows, alone)), oracle, engine.auto.curve)
     found = []
     for setting in settings:
         own = measured[setting.label]
@@ -169,16 +188,16 @@ def compare_with_best_fixed(
     best = min(fixed, key=lambda label: float(np.sum(seconds[label])))
     for row in rows:
         if row["setting"] == auto:
-            row["best_fixed"] = best
+            row["best_fixed"] = "draft-free" if best == BASELINE else best
             row["to_best_fixed"] = float(np.median(np.array(seconds[best]) / seconds[auto]))
 
 
 def table_rows(rows: Sequence[Row]) -> list[Row]:
     """The ``auto`` rows, as a terminal has room for them; steps are a drafted round's."""
     return [
-        {name: row[name] for name in ("task", "batch", "T", "cap", "setting")}
+        {name: row[name] for name in ("task", "batch", "T", "rule", "setting")}
         | {"median": _spread(row, "speed"), "total": _spread(row, "total")}
-        | {"oracle": f"{row['oracle_allows']:.2f}", "best fixed": row["best_fixed"]}
+        | {"oracle": _told(row["oracle_allows"], 2), "best fixed": row["best_fixed"]}
         | {"to it": f"{row['to_best_fixed']:.2f}", "expected": _told(row["expected_steps"])}
         | {"steps": _told(row["measured_steps"]), "certificate": row["certificate"]}
         for row in rows
@@ -211,26 +230,30 @@ def main(
     batch_sizes: Annotated[str, typer.Option(help="Requests a forward.")] = "1,4",
     temperatures: Annotated[str, typer.Option(help="Temperatures.")] = "0,1",
     caps: Annotated[str, typer.Option(help="Caps of the commit order.")] = "1,0.9",
-    methods: Annotated[str, typer.Option(help="Drafting methods.")] = "chain,order",
+    taus: Annotated[str, typer.Option(help="Threshold decoding's, for sets.")] = "0.9",
+    methods: Annotated[
+        str, typer.Option(help=f"Drafting methods: {', '.join(DRAFTING)}.")
+    ] = "chain,order",
     budgets: Annotated[str, typer.Option(help="Fixed budgets to compare with.")] = "4,8,20",
-    gamma: Annotated[float, typer.Option(help="Mass floor of the fixed order settings.")] = 0.03,
+    gamma: Annotated[float, typer.Option(help="Mass floor of order and sets, fixed.")] = 0.03,
     repeats: Annotated[int, typer.Option(min=1, help="Passes over the prompts.")] = 2,
     out: Annotated[Path | None, typer.Option(help="JSON file for the rows.")] = None,
 ) -> None:
     """Tokens/s of `budget: auto` over draft-free decoding's, with intervals, cell by cell."""
     names = methods.split(",")
     for name in names:
-        if name not in PROPOSERS:
-            raise typer.BadParameter(f"{name!r}: choose from {', '.join(PROPOSERS)}")
-    settings = settings_of(names, numbers(budgets, int), gamma)
+        if name not in DRAFTING:
+            raise typer.BadParameter(f"{name!r}: choose from {', '.join(DRAFTING)}")
+    rules = rules_of(names, numbers(caps), numbers(taus))
     cells = [
-        (task, DecodeOptions(temperature=t, cap=cap, batch_size=size))
+        (task, DecodeOptions.model_validate(rule | {"temperature": t, "batch_size": size}), own)
         for task in dict.fromkeys(tasks.split(","))
         for size in numbers(batch_sizes, int)
         for t in numbers(temperatures)
-        for cap in numbers(caps)
+        for rule, methods_of_rule in rules
+        for own in [settings_of(methods_of_rule, numbers(budgets, int), gamma)]
     ]
-    for task, rule in cells:
+    for task, rule, settings in cells:
         find_task(task)
         for setting in settings:
             setting.over(rule)  # refused now, not when its turn comes
@@ -239,7 +262,7 @@ def main(
     runner = engine_runner(engine, device)
     rows: list[Row] = []
     with progress("auto") as show:
-        for index, (task, rule) in enumerate(cells):
+        for index, (task, rule, settings) in enumerate(cells):
             asked = problems(task, "heldout", count, PROBLEM_SEED)
             prompts = [PromptRow(id=p.id, prompt=p.prompt) for p in asked]
             found = measure_cell(
@@ -251,7 +274,9 @@ def main(
                 repeats,
                 lambda n, of, i=index: show(i * of + n, len(cells) * of),
             )
-            cell = {"task": task, "batch": rule.batch_size, "T": rule.temperature, "cap": rule.cap}
+            knob = "cap" if rule.method == "standard" else "tau"
+            cell = {"task": task, "batch": rule.batch_size, "T": rule.temperature}
+            cell |= {"rule": f"{knob} {getattr(rule, knob):g}"}
             rows += [cell | row for row in found]
             if out is not None:
                 facts = {"commit": git_commit(), "machine": machine(), "versions": versions()}

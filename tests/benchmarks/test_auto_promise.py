@@ -16,6 +16,7 @@ from benchmarks.auto_promise import (
     intervals,
     measure_cell,
     oracle_allows,
+    rules_of,
     settings_of,
     table_rows,
 )
@@ -95,7 +96,7 @@ def test_auto_is_compared_with_what_took_least() -> None:
         compare_with_best_fixed(rows, seconds | {BASELINE: [[4.0, 5.0]]}, method)
     chain, order = rows[0], rows[3]
     assert (chain["best_fixed"], chain["to_best_fixed"]) == ("chain 4", pytest.approx(0.75))
-    assert (order["best_fixed"], order["to_best_fixed"]) == (BASELINE, pytest.approx(0.9))
+    assert (order["best_fixed"], order["to_best_fixed"]) == ("draft-free", pytest.approx(0.9))
     assert [row for row in rows if "best_fixed" in row] == [chain, order]
 
 
@@ -154,5 +155,21 @@ def test_a_cell_says_what_the_promise_names(
     assert engine.auto is not first, "a cell starts anew"
     assert engine.auto.balance(options) is not first.balance(options)
     assert {row["certificate"] for row in again} == {"exact 3/3"}
-    [shown] = table_rows([{"task": "t", "batch": 2, "T": 0.0, "cap": 0.9} | row for row in found])
+    [shown] = table_rows(
+        [{"task": "t", "batch": 2, "T": 0.0, "rule": "cap 0.9"} | row for row in found]
+    )
     assert shown["setting"] == f"chain {AUTO}"
+
+
+def test_sets_are_compared_with_threshold_decoding_and_orders_with_standard() -> None:
+    rules = rules_of(["chain", "sets", "order"], [1.0, 0.9], [0.95])
+    assert rules == [
+        ({"method": "standard", "cap": 1.0}, ["chain", "order"]),
+        ({"method": "standard", "cap": 0.9}, ["chain", "order"]),
+        ({"method": "threshold", "tau": 0.95}, ["sets"]),
+    ]
+    assert rules_of(["sets"], [1.0], [0.9]) == [({"method": "threshold", "tau": 0.9}, ["sets"])]
+    for setting in settings_of(["sets"], [4], 0.03):
+        over = setting.over(DecodeOptions(method="threshold", tau=0.95))
+        assert (over.method, over.tau) == ("sets", 0.95)
+        assert over.draft_free() == DecodeOptions(method="threshold", tau=0.95)
