@@ -13,8 +13,9 @@ from decoders.proposers.registry import find_drafter
 from decoders.trace import Trace, check_recordable
 from decoders.trace_store import TraceManifest, TraceStore
 from drafters.config import DrafterConfig
-from models.checkpoint import digest, find_checkpoint
+from models.checkpoint import find_checkpoint
 from models.config import TargetConfig
+from models.digests import digest
 from tasks.files import PromptFile, ResultsFile, read_prompts
 
 PART_SIZE = 32

@@ -123,7 +123,7 @@ class TargetRank:
         from actors.drafter_actor import open_remote_drafters
         from decoders.engine import Engine
         from decoders.proposers.registry import open_drafters
-        from models.checkpoint import digest
+        from models.digests import digest
 
         setup, folder = self.setup, Path(self.setup.target.path)
         opener = {"target": open_drafters, "actor": open_remote_drafters}[setup.drafter.placement]

@@ -25,7 +25,8 @@ from cluster.short_options import configured
 from decoders.loop import Decoder, Forwarder, decode
 from decoders.prompts import build_request
 from decoders.request import Request
-from models.checkpoint import digest, find_checkpoint
+from models.checkpoint import find_checkpoint
+from models.digests import digest
 from models.target import CopyBatch
 from models.tensor_parallel import AnyTarget
 from models.text import open_codec

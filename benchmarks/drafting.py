@@ -32,7 +32,8 @@ from decoders.rules import Step
 from decoders.sequence import Sequence as Decoded
 from decoders.stale import Stale
 from decoders.state import State, fill, masked_positions
-from models.checkpoint import digest, find_checkpoint
+from models.checkpoint import find_checkpoint
+from models.digests import digest
 from models.target import NO_PARENT, CopyBatch
 from models.tensor_parallel import AnyTarget
 from models.text import open_codec

@@ -26,8 +26,9 @@ from decoders.prompts import PromptRow
 from decoders.proposers.registry import find_drafter
 from decoders.trace import Trace
 from drafters.config import DrafterConfig
-from models.checkpoint import digest, find_checkpoint
+from models.checkpoint import find_checkpoint
 from models.config import TargetConfig
+from models.digests import digest
 from models.invalid import one_line
 from tasks.bundled import find_task, problems, score
 from tasks.files import write_whole

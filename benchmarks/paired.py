@@ -20,8 +20,8 @@ from decoders.options import GAMMA_OF, METHODS, OPTIONS_OF, ORACLES, DecodeOptio
 from decoders.prompts import PromptRow
 from decoders.trace import Trace
 from drafters.config import DrafterConfig
-from models.checkpoint import digest
 from models.config import TargetConfig
+from models.digests import digest
 from tasks.files import read_prompts
 
 BASELINE, THRESHOLD = "standard", "threshold"

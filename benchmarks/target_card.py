@@ -16,8 +16,8 @@ from benchmarks.heldout import PROBLEM_SEED
 from decoders.options import DecodeOptions
 from decoders.prompts import PromptRow
 from drafters.config import DrafterConfig
-from models.checkpoint import digest
 from models.config import TargetConfig
+from models.digests import digest
 from tasks.bundled import TASKS, problems, score
 from tasks.intervals import wilson_interval
 

@@ -4,8 +4,6 @@ Measured, not modelled: a forward's price has steps (caches, kernels, graph buck
 knows. The curve is piecewise linear in copies, and linear in the prefix.
 """
 
-import os
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -19,6 +17,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
+from models.digests import write_kept
 from models.spec import TargetSpec
 from models.target import NO_PARENT, CopyBatch
 
@@ -144,11 +143,6 @@ def _time_forward(target: Timed, slot: int, copies: int) -> float:
     return perf_counter() - started
 
 
-def cache_folder() -> Path:
-    """Where curves are kept: ``MASKAHEAD_CACHE``, else ``~/.cache/maskahead``."""
-    return Path(os.environ.get("MASKAHEAD_CACHE", "~/.cache/maskahead")).expanduser()
-
-
 def cached_cost_curve(
     target: Timed, slot: int, folder: Path, key: Sequence[object], *, anew: bool = False
 ) -> CostCurve:
@@ -160,11 +154,5 @@ def cached_cost_curve(
         if not anew:
             return CostCurve.model_validate_json(path.read_text())
     curve = measure_cost_curve(target, slot)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        partial.write_text(curve.model_dump_json())
-        partial.replace(path)
-    except OSError as error:
-        print(f"cost curve not kept in {folder}: {error.strerror}", file=sys.stderr)
+    write_kept(path, curve.model_dump_json(), "cost curve")
     return curve

@@ -9,7 +9,7 @@ from typing import Any
 
 from decoders.auto_budget import AutoBudget
 from decoders.companion import Companion
-from decoders.cost_curve import CostCurve, cache_folder, cached_cost_curve
+from decoders.cost_curve import CostCurve, cached_cost_curve
 from decoders.loop import Decoder, Forwarder, Observer, decode
 from decoders.options import ORACLES, DecodeOptions
 from decoders.prompts import PromptRow, build_request
@@ -17,6 +17,7 @@ from decoders.proposers.base import Proposer
 from decoders.proposers.oracle import OracleProposer
 from decoders.request import Request, Result
 from decoders.trace import Trace, TraceRecorder
+from models.digests import cache_folder
 from models.text import TextCodec, open_codec
 
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from drafters.config import SETS_TYPE
 from drafters.sets_model import SetsModel, SetsModelConfig
-from models.checkpoint import digest
+from models.digests import digest
 from models.invalid import one_line
 
 BUNDLED_SETS = Path(__file__).parent / "bundled" / "sets"

@@ -3,7 +3,6 @@
 import json
 import re
 from functools import lru_cache
-from hashlib import blake2b
 from pathlib import Path
 
 import torch
@@ -19,7 +18,6 @@ from models.transformer import Transformer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
-DIGESTED_AT_ONCE = 16 << 20
 BUNDLED = Path(__file__).parent / "bundled"
 
 
@@ -126,19 +124,3 @@ def stored_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
     """What decides an expert's choice is kept in at least fp32."""
     exact = name.endswith(("expert_bias", "router.bias"))
     return torch.promote_types(dtype, torch.float32) if exact else dtype
-
-
-def digest(path: Path) -> str:
-    """A short digest of what decides a model's outputs: configuration, weights, tokenizer; or of
-    the one file that ``path`` is."""
-    state = blake2b(digest_size=8)
-    names = ("config.json", "generation_config.json", "tokenizer.json", "vocab.json", "merges.txt")
-    files = [path] if path.is_file() else [path / name for name in names]
-    files += sorted(path.glob("*.safetensors"))
-    for file in files:
-        if file.exists():
-            state.update(file.name.encode())
-            with file.open("rb", buffering=0) as content:
-                while piece := content.read(DIGESTED_AT_ONCE):
-                    state.update(piece)
-    return state.hexdigest()

@@ -6,7 +6,8 @@ from typing import Any
 
 from safetensors import safe_open
 
-from models.checkpoint import DTYPES, digest, find_checkpoint, read_spec
+from models.checkpoint import DTYPES, find_checkpoint, read_spec
+from models.digests import digest
 from models.footprint import cache_bytes, weight_bytes
 from models.spec import TargetSpec
 from models.text import has_tokenizer

@@ -13,8 +13,9 @@ from decoders.options import DecodeOptions, Temperature
 from decoders.prompts import PromptRow
 from decoders.trace import Trace
 from decoders.trace_store import TraceManifest, TraceStore
-from models.checkpoint import digest, find_checkpoint, target_spec
+from models.checkpoint import find_checkpoint, target_spec
 from models.config import TargetConfig
+from models.digests import digest
 from models.loading import load_model
 from models.tensor_parallel import open_target
 from tasks.bundled import problems

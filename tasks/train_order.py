@@ -30,8 +30,9 @@ from drafters.order_training import (
     train_order_model,
 )
 from drafters.survival import fit_survival_scale
-from models.checkpoint import digest, find_checkpoint, target_spec
+from models.checkpoint import find_checkpoint, target_spec
 from models.config import TargetConfig
+from models.digests import digest
 from models.text import vocabulary_digest
 from tasks.recordings import Recording, record_all
 

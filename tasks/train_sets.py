@@ -25,8 +25,9 @@ from drafters.sets_training import (
     fit_temperatures,
     train_sets_model,
 )
-from models.checkpoint import digest, find_checkpoint, target_spec
+from models.checkpoint import find_checkpoint, target_spec
 from models.config import TargetConfig
+from models.digests import digest
 from models.embeddings import read_embeddings
 from tasks.recordings import Recording, record_all
 from tasks.train_order import PROGRESS, padded, resume

@@ -9,7 +9,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 from tokenizers import Tokenizer
 
-from models.checkpoint import digest, read_spec, save_checkpoint
+from models.checkpoint import read_spec, save_checkpoint
+from models.digests import digest
 from models.loading import load_weights
 from models.noising import Sample
 from models.spec import TargetSpec

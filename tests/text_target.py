@@ -6,7 +6,8 @@ import torch
 
 from drafters.sets_bundle import save_sets_model
 from drafters.sets_model import SetsModel, SetsModelConfig
-from models.checkpoint import digest, read_spec, save_checkpoint
+from models.checkpoint import read_spec, save_checkpoint
+from models.digests import digest
 from models.spec import TargetSpec
 from models.text import save_tokenizer, train_tokenizer
 from tests.conftest import tiny_model, tiny_spec

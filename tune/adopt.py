@@ -17,8 +17,9 @@ from decoders.graph_calibration import calibrate_folders
 from drafters.config import DrafterConfig
 from drafters.order_model import OrderModelConfig
 from drafters.order_training import OrderTrainingConfig
-from models.checkpoint import digest, find_checkpoint
+from models.checkpoint import find_checkpoint
 from models.config import TargetConfig
+from models.digests import digest
 from tasks.bundled import find_task
 from tasks.files import write_whole
 from tasks.problem import Split

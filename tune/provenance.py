@@ -5,7 +5,8 @@ from typing import Any
 from actors.target_group import TargetGroup
 from benchmarks.machine import git_commit, machine, versions
 from decoders.proposers.registry import find_drafter
-from models.checkpoint import digest, find_checkpoint
+from models.checkpoint import find_checkpoint
+from models.digests import digest
 from tune.config import SweepConfig
 from tune.problems import ProblemSet
 

@@ -21,7 +21,8 @@ from decoders.prompts import PromptRow
 from decoders.simsd.companion import SimSD
 from decoders.simsd.opening import find_small_model
 from decoders.simsd.small_model import SmallModel
-from models.checkpoint import digest, find_checkpoint
+from models.checkpoint import find_checkpoint
+from models.digests import digest
 from models.target import Target
 from tasks.bundled import problems
 from tasks.problem import Problem

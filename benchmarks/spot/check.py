@@ -13,7 +13,8 @@ from decoders.draft_graph import load_graphs
 from decoders.proposers.graph import find_graph
 from decoders.proposers.order import open_order_proposer
 from drafters.bundle import find_order_model
-from models.checkpoint import digest, find_checkpoint, target_spec
+from models.checkpoint import find_checkpoint, target_spec
+from models.digests import digest
 from models.spec import TargetSpec
 from models.text import has_tokenizer
 

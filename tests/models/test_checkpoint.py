@@ -10,13 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from models.checkpoint import (
-    digest,
-    find_checkpoint,
-    read_spec,
-    save_checkpoint,
-)
+from models.checkpoint import find_checkpoint, read_spec, save_checkpoint
 from models.config import TargetConfig
+from models.digests import digest
 from models.loading import load_model, load_weights
 from models.transformer import Transformer
 from tests.conftest import tiny_model, tiny_spec
