@@ -53,7 +53,9 @@ class SimsdConfig(_Frozen):
     problem_seed: int = 7
     """Of the held-out problems."""
     problems: int = Field(default=50, ge=1)
-    """Of each task, for standard decoding and the mask with whole blocks drafted, at every cap."""
+    """Of each task, for standard decoding and the mask with whole blocks drafted."""
+    problem_caps: tuple[float, ...] = (1.0,)
+    """Of the commit order, for these."""
     sweep_problems: int = Field(default=20, ge=1)
     """Of these the first, for every other setting."""
     max_new_tokens: int = Field(default=256, ge=1)
@@ -63,8 +65,7 @@ class SimsdConfig(_Frozen):
     temperatures: tuple[Temperature, ...] = (1.0,)
     """Beside T=0: rejection sampling."""
     caps: tuple[float, ...] = (1.0, 0.9, 0.0)
-    """Of the commit order: what the mask loses is told at each, beside standard decoding there, and
-    on the first problems beside the same drafts as exact states."""
+    """At which the mask is told beside the same drafts as exact states, on the first problems."""
     fidelity: FidelityConfig = FidelityConfig()
     pairs: tuple[PairConfig, ...] = ()
     placement: PlacementConfig = PlacementConfig()

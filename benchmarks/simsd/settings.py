@@ -51,7 +51,7 @@ def _options(config: SimsdConfig, method: str, **values: Any) -> DecodeOptions:
 
 
 def _quality(config: SimsdConfig) -> Iterator[Setting]:
-    for cap in config.caps:
+    for cap in config.problem_caps:
         for method in ("standard", "simsd"):
             options = _options(config, method, cap=cap)
             yield Setting("quality", f"{method} cap={cap:g}", MAIN, options, config.problems)
