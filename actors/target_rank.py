@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
     from actors.batching import BatchingEngine, Delta
-    from decoders.loop import Forwarder
+    from decoders.forwarder import Forwarder
     from decoders.request import Request
     from decoders.trace import Trace
     from models.ranks import Ranks

@@ -22,7 +22,8 @@ from benchmarks.paired import quartiles, write_report
 from cluster.configuration import RunConfig
 from cluster.console import progress, show_table
 from cluster.short_options import configured
-from decoders.loop import Decoder, Forwarder, decode
+from decoders.forwarder import Forwarder
+from decoders.loop import Decoder, decode
 from decoders.prompts import build_request
 from decoders.request import Request
 from models.checkpoint import find_checkpoint

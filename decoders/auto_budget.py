@@ -1,160 +1,38 @@
 """``budget: auto``: whether to draft, and how much, decided in every round from what was measured.
 
 Two things are learnt while decoding, neither of which can change an output: how often drafts of a
-given mass were accepted (masses are only a proposer's opinion), and what drafted rounds gained.
-How much to draft follows from the first and the cost curve. Whether to draft at all is decided
-before the drafter's cost is spent, from the running balance of earlier rounds: the steps that were
-taken against the seconds that passed, whatever had been expected of either. While it is negative,
-rare trials look again.
+given mass were accepted (:mod:`decoders.reliability`), and what drafted rounds gained
+(:mod:`decoders.balance`): the steps that were taken against the seconds that passed, whatever had
+been expected of either. How much to draft follows from the first and the cost curve: all ``auto``
+requests of a round share one number of drafts, which go to the largest masses.
 """
 
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import median
 
 import numpy as np
 
 from decoders.allotment import best_allotment, closed_masses
+from decoders.balance import Balance
 from decoders.boundary import cut
 from decoders.cost_curve import CostCurve
 from decoders.options import DecodeOptions
 from decoders.proposers.base import Draft, Place, View
 
-FIRST, MOST = 4, 32
-"""Drafts that a request is asked for at first, and at most: trees cost by the node."""
 FLOOR_OF_PRICE, HIGHEST_FLOOR = 0.25, 0.5
 """The mass floor as a part of what a draft costs in steps: a state's mass exceeds that of its
 likeliest order, to which the floor applies, and may itself be too low."""
-DEPTHS, BINS = 16, 12
-PRIOR = 5.0
-"""So many drafts of a cell its own mass stands for before any was seen."""
-MEMORY = 0.97
-"""What a running mean keeps of itself in a round."""
-TIMINGS = 9
-"""Latest proposals of which the median counts: first calls and pauses are no price."""
 SETTLED, FAR_OFF = 16, 2.0
 """After so many rounds a curve that is off by more than this factor is measured anew."""
-TRIAL = 8
-"""Drafted rounds in a row that are judged together: one round's luck says nothing."""
-STAKE = 2.0
-"""Steps that the first trial may lose before it ends early; a later one may lose none."""
-SHORTEST_WAIT, LONGEST_WAIT = 4, 256
-"""Rounds until a trial begins; the wait doubles with every trial that fails."""
-LASTING = 64
-"""After so many drafted rounds in a row one is plain, lest the price of those be forgotten, and the
-next wait is short again."""
 MOST_PRICES = 4096
 """Prices looked up that are kept."""
 LEVEL_MEMORY = 33
 """Rounds over whose median a level is measured."""
 MOST_OFF = 2.0
 """A round that takes longer than this many times the usual was interrupted, and counts as much."""
-
-
-class Reliability:
-    """How often drafts were accepted, by their depth (fills beyond the root) and log-mass.
-
-    A proposer may know little of the order: a chain's masses are those of its tokens alone, and
-    only depth tells its sure drafts from its hopeless ones.
-    """
-
-    def __init__(self) -> None:
-        self._accepted = np.zeros((DEPTHS, BINS))
-        self._seen = np.zeros((DEPTHS, BINS))
-
-    def observe(self, mass: float, depth: int, accepted: bool) -> None:
-        """One verified draft."""
-        cell = self._cell(mass, depth)
-        self._seen[cell] += 1
-        self._accepted[cell] += accepted
-
-    def probability(self, mass: float, depth: int) -> float:
-        """The acceptance rate of such drafts; the mass itself while few were seen."""
-        cell = self._cell(mass, depth)
-        mass = min(max(mass, 0.0), 1.0)
-        return float((self._accepted[cell] + PRIOR * mass) / (self._seen[cell] + PRIOR))
-
-    @staticmethod
-    def _cell(mass: float, depth: int) -> tuple[int, int]:
-        # Bins halve 1 - mass above a half and halve the mass below: both ends matter.
-        mass = min(max(mass, 1e-6), 1 - 1e-6)
-        half = BINS // 2
-        if mass >= 0.5:
-            index = half + min(half - 1, int(-np.log2(1 - mass)) - 1)
-        else:
-            index = half - 1 - min(half - 1, int(-np.log2(mass)) - 1)
-        return min(depth, DEPTHS) - 1, index
-
-
-@dataclass
-class Balance:
-    """What is known of drafting for one kind of request; a round counts once, however many take
-    part."""
-
-    reliability: Reliability = field(default_factory=Reliability)
-    advantage: float = 0.0
-    """Mean of a drafted round's gain over a plain one, in steps a request: of the last trial, then
-    a running one."""
-    rounds: int = 0
-    """Drafted rounds in a row, the trial's included."""
-    trying: bool = False
-    stake: float = STAKE
-    """Steps that the next trial, or the present one, may lose."""
-    wait: int = SHORTEST_WAIT
-    idle: int = 0
-    """Rounds since the last trial, or since the last plain round."""
-    limit: int = FIRST
-    proposals: int = 0
-    expected: float = 0.0
-    """So many of all verified drafts were expected to be accepted."""
-    accepted: int = 0
-    """So many were."""
-    verified: int = 0
-    """Requests times rounds with drafts."""
-    _timings: deque[float] = field(default_factory=lambda: deque(maxlen=TIMINGS))
-
-    @property
-    def drafter_seconds(self) -> float:
-        """What proposing for one more request costs."""
-        return median(self._timings) if self._timings else 0.0
-
-    def proposed(self, seconds: float) -> None:
-        """A request's share of a proposal; the first one loads and compiles, and is left out."""
-        self.proposals += 1
-        if self.proposals > 1:
-            self._timings.append(seconds)
-
-    def admits(self) -> bool:
-        """Whether the next round should draft; counts the rounds that do not."""
-        if self.trying:
-            return True
-        if self.advantage > 0:
-            self.idle = (self.idle + 1) % LASTING
-            return self.idle > 0
-        self.idle += 1
-        if self.idle < self.wait:
-            return False
-        self.trying = True
-        self.advantage, self.rounds, self.idle = 0.0, 0, 0
-        self.limit = FIRST
-        return True
-
-    def settle(self, advantage: float, most_taken: int) -> None:
-        """Take in a drafted round; the limit follows what was taken, with room to grow while that
-        gains."""
-        self.rounds += 1
-        keep = min(MEMORY, 1 - 1 / self.rounds)
-        self.advantage = keep * self.advantage + (1 - keep) * advantage
-        lost = -self.advantage * self.rounds
-        self.trying = self.trying and self.rounds < TRIAL and lost < self.stake
-        if not self.trying and self.advantage <= 0:
-            self.stake, self.idle = 0.0, 0
-            lasted = self.rounds >= LASTING
-            self.wait = SHORTEST_WAIT if lasted else min(2 * self.wait, LONGEST_WAIT)
-        room = 2 * most_taken + 2 if advantage > 0 else most_taken
-        self.limit = max(min(MOST, room), int(0.9 * self.limit), FIRST)
 
 
 class Level:

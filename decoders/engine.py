@@ -10,7 +10,8 @@ from typing import Any
 from decoders.auto_budget import AutoBudget
 from decoders.companion import Companion
 from decoders.cost_curve import CostCurve, cached_cost_curve
-from decoders.loop import Decoder, Forwarder, Observer, decode
+from decoders.forwarder import Forwarder
+from decoders.loop import Decoder, Observer, decode
 from decoders.options import ORACLES, DecodeOptions
 from decoders.prompts import PromptRow, build_request
 from decoders.proposers.base import Proposer

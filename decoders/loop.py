@@ -4,7 +4,7 @@ Each call of :meth:`Decoder.step` is one round: draft, one target forward over e
 and drafts, walk, commit. Requests join and leave between rounds; none depends on its neighbours.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import count, islice
 from time import perf_counter
 from typing import Protocol
@@ -13,35 +13,19 @@ import torch
 from torch import Tensor
 
 from decoders.auto_budget import AutoBudget
-from decoders.boundary import check_boundary
+from decoders.batch_drafting import BatchDrafting, Proposers, is_auto, mean_prefix
 from decoders.companion import Companion, MaskedForwarder
 from decoders.copies import Copies, copy_batch
 from decoders.cost_curve import measure_cost_curve
-from decoders.drafting import Proposal, propose, view_of
+from decoders.forwarder import Forwarder
 from decoders.passage import Judgement, Passage, judge_part
-from decoders.proposers.base import Place, Proposer, View
+from decoders.refusals import check_request
 from decoders.request import Request, Result, Round
 from decoders.rules import Step
 from decoders.sequence import Sequence
 from decoders.stale import Stale
 from decoders.state import State
-from models.spec import TargetSpec
 from models.target import CopyBatch
-
-
-class Forwarder(Protocol):
-    """What the loop needs of a target, on one rank or on several."""
-
-    spec: TargetSpec
-
-    @property
-    def placement(self) -> tuple[str, ...]: ...
-    def open_slot(self, slot: int, length: int = 0, refresh: int = 0) -> None: ...
-    def close_slot(self, slot: int) -> None: ...
-    def prefill(self, slot: int, tokens: "tuple[int, ...]") -> None: ...
-    def forward(self, batch: CopyBatch) -> Tensor: ...
-    def forward_with_hidden(self, batch: CopyBatch) -> tuple[Tensor, Tensor]: ...
-    def adopt(self, slot: int, index: int) -> None: ...
 
 
 class Observer(Protocol):
@@ -57,7 +41,7 @@ class Decoder:
     def __init__(
         self,
         target: Forwarder,
-        proposers: Mapping[str, Proposer | Companion],
+        proposers: Proposers,
         observer: Observer | None = None,
         slots: Iterator[int] | None = None,
         auto: AutoBudget | None = None,
@@ -73,6 +57,7 @@ class Decoder:
         self.active: dict[str, Sequence] = {}
         self._slots = count() if slots is None else slots
         self.auto = auto or AutoBudget(lambda anew: measure_cost_curve(target, next(self._slots)))
+        self.drafting = BatchDrafting(proposers, self.auto)
 
     def add(self, request: Request) -> Sequence:
         """Let a request join the batch; raises ``ValueError`` for one that cannot be decoded."""
@@ -91,9 +76,8 @@ class Decoder:
         """Drop a request (finished or cancelled) and free its prefix."""
         slot = self.active.pop(request_id).slot
         self.target.close_slot(slot)
-        for proposer in self.proposers.values():
-            if isinstance(proposer, Companion):
-                proposer.leave(slot)
+        for companion in self.drafting.companions:
+            companion.leave(slot)
 
     @torch.inference_mode()
     def step(self) -> list[Result]:
@@ -129,10 +113,10 @@ class Decoder:
         return companion.round(target, sequences)
 
     def _round(self, sequences: list[Sequence]) -> list[Sequence]:
-        proposals = self._propose(sequences, self._drafting(sequences))
-        places = self._followed(sequences)
+        proposals = self.drafting.propose(sequences)
+        places = self.drafting.follow(sequences)
         started = perf_counter()
-        self._allot(sequences, proposals, sum(map(len, places.values())))
+        self.drafting.allot(sequences, proposals, sum(map(len, places.values())))
         places |= {index: each.places for index, each in proposals.items()}
         parts = [s.copies(places.get(index, [])) for index, s in enumerate(sequences)]
         slots = [sequence.slot for sequence in sequences]
@@ -169,85 +153,6 @@ class Decoder:
             return list(zip(logits_RV.split(num_rows), hidden_RH.split(num_rows), strict=True))
         return [(logits, None) for logits in self.target.forward(batch).split(num_rows)]
 
-    def _drafting(self, sequences: list[Sequence]) -> list[bool]:
-        """Which sequences draft in this round."""
-        able = [
-            sequence.request.options.drafts
-            and sequence.stale is not None
-            and sequence.request.options.method in self.proposers
-            and not isinstance(self.proposers[sequence.request.options.method], Companion)
-            for sequence in sequences
-        ]
-        asking = [s for s, drafts in zip(sequences, able, strict=True) if drafts and is_auto(s)]
-        admitted = self.auto.admitted(sequence.kind for sequence in asking)
-        return [
-            drafts and (not is_auto(s) or admitted[s.kind])
-            for s, drafts in zip(sequences, able, strict=True)
-        ]
-
-    def _propose(self, sequences: list[Sequence], drafting: list[bool]) -> dict[int, Proposal]:
-        """What is proposed for every drafting sequence, by its number."""
-        proposals: dict[int, Proposal] = {}
-        for method, proposer in self.proposers.items():
-            asking = [
-                index
-                for index, sequence in enumerate(sequences)
-                if drafting[index] and sequence.request.options.method == method
-            ]
-            if not asking or isinstance(proposer, Companion):
-                continue
-            started = perf_counter()
-            shown = [self._view(sequences[index], sequences) for index in asking]
-            found = propose(proposer, [sequences[index] for index in asking], shown)
-            seconds = (perf_counter() - started) / len(asking)
-            proposals |= zip(asking, found, strict=True)
-            asked = {
-                sequences[index].kind: sequences[index].request.options
-                for index in asking
-                if is_auto(sequences[index])
-            }
-            for options in asked.values():
-                self.auto.proposed(options, seconds)
-        return proposals
-
-    def _followed(self, sequences: list[Sequence]) -> dict[int, list[Place]]:
-        """What companions draft, by the sequence's number; they need no stale distribution."""
-        found: dict[int, list[Place]] = {}
-        for method, companion in self.proposers.items():
-            asking = [i for i, s in enumerate(sequences) if s.request.options.method == method]
-            if asking and isinstance(companion, Companion):
-                drafted = companion.states([sequences[index] for index in asking])
-                found |= zip(asking, drafted, strict=True)
-        return found
-
-    def _view(self, sequence: Sequence, beside: list[Sequence]) -> View:
-        view = view_of(sequence)
-        if not is_auto(sequence):
-            return view
-        return self.auto.limited(view, len(beside), mean_prefix(beside))
-
-    def _allot(
-        self, sequences: list[Sequence], proposals: dict[int, Proposal], followed: int
-    ) -> None:
-        """Cut the drafts of ``auto`` requests to what the forward is worth, beside the copies that
-        companions have drafted."""
-        shared = {i: each for i, each in proposals.items() if is_auto(sequences[i])}
-        if not shared:
-            return
-        fixed = followed
-        fixed += sum(len(each.places) for i, each in proposals.items() if i not in shared)
-        fixed += sum(len(each.refresh) for each in shared.values())
-        stored = sum(sequence.unstored is not None for sequence in sequences)
-        chosen = self.auto.choose(
-            [each.view for each in shared.values()],
-            [each.drafts for each in shared.values()],
-            requests=len(sequences),
-            copies=len(sequences) + stored + fixed,
-            prefix=mean_prefix(sequences),
-        )
-        for (index, each), found in zip(shared.items(), chosen, strict=True):
-            proposals[index] = each._replace(drafts=found)
-
     def _commit(self, sequence: Sequence, part: Copies, judged: Judgement) -> tuple[Passage, bool]:
         """Commit what a forward said; returns it, and whether the text is complete."""
         options = sequence.request.options
@@ -267,45 +172,6 @@ class Decoder:
             self.target.adopt(sequence.slot, passage.adopted)
         sequence.rounds.append(Round(part.kind, part.num_drafts, passage.accepted, steps))
         return passage, finished
-
-
-def is_auto(sequence: Sequence) -> bool:
-    """Whether its budget is decided in every round."""
-    options = sequence.request.options
-    return options.drafts and options.budget == "auto"
-
-
-def mean_prefix(sequences: list[Sequence]) -> float:
-    """Tokens before the active blocks, in the mean."""
-    return sum(sequence.block_start for sequence in sequences) / len(sequences)
-
-
-def check_request(request: Request, spec: TargetSpec) -> None:
-    """Raise ``ValueError`` for a prompt that this target cannot take."""
-    for token in request.prompt_ids:
-        if not 0 <= token < spec.vocab_size or token == spec.mask_token_id:
-            raise ValueError(
-                f"prompt_ids of {request.id}: {token} is not a text token of this target "
-                f"(0..{spec.vocab_size - 1} without the mask id {spec.mask_token_id})"
-            )
-    check_boundary(request.options, spec)
-    options = request.options
-    if options.method == "simsd" and options.gamma > spec.block_size:
-        raise ValueError(
-            f"decode.gamma {options.gamma:g}: this target's blocks have {spec.block_size} "
-            "positions (0 drafts the whole block)"
-        )
-    length = len(request.prompt_ids) + request.options.max_new_tokens
-    if length > spec.max_positions:
-        raise ValueError(
-            f"prompt of {request.id} and max_new_tokens make {length} positions; this target "
-            f"has {spec.max_positions}"
-        )
-    if request.options.cache_refresh and spec.topology != "bidirectional":
-        raise ValueError(
-            f"decode.cache_refresh {request.options.cache_refresh}: the prefix cache of this "
-            "block-causal target is exact and needs no refresh; valid: 0"
-        )
 
 
 def decode(decoder: Decoder, requests: Iterable[Request], batch_size: int) -> Iterator[Result]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import jinja2
 
 from actors.batching import Delta
-from decoders.loop import check_request
+from decoders.refusals import check_request
 from decoders.request import Request
 from models.spec import TargetSpec
 from models.text import TextCodec

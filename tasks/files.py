@@ -12,9 +12,9 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
-from decoders.loop import check_request
 from decoders.options import DecodeOptions
 from decoders.prompts import PromptRow, build_request
+from decoders.refusals import check_request
 from models.invalid import one_line
 from models.spec import TargetSpec
 from models.text import TextCodec

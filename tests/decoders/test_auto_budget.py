@@ -5,22 +5,21 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from decoders.auto_budget import (
+from decoders.auto_budget import AutoBudget, kind_of
+from decoders.balance import (
     LASTING,
     LONGEST_WAIT,
     MOST,
     SHORTEST_WAIT,
     STAKE,
     TRIAL,
-    AutoBudget,
     Balance,
-    Reliability,
-    kind_of,
 )
 from decoders.cost_curve import CostCurve
 from decoders.loop import Decoder, decode
 from decoders.options import PROPOSERS, DecodeOptions
 from decoders.proposers.base import View
+from decoders.reliability import Reliability
 from decoders.request import Request, Result
 from models.target import Target
 from tests.conftest import tiny_model, tiny_spec

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from decoders.loop import check_request
 from decoders.options import LOSSLESS, DecodeOptions
+from decoders.refusals import check_request
 from decoders.replay import replay
 from decoders.request import Request
 from decoders.trace import TraceRecorder

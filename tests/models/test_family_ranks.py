@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from decoders.loop import Decoder, Forwarder, decode
+from decoders.forwarder import Forwarder
+from decoders.loop import Decoder, decode
 from decoders.request import Request, Result
 from models.checkpoint import save_checkpoint
 from models.config import TargetConfig

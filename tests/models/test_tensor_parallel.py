@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from decoders.loop import Decoder, Forwarder, decode
+from decoders.forwarder import Forwarder
+from decoders.loop import Decoder, decode
 from decoders.options import DecodeOptions
 from decoders.proposers.chain import ChainProposer
 from decoders.request import Request, Result, Round

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from benchmarks.paired import BenchPlan
-from decoders.loop import check_request
 from decoders.options import DecodeOptions, takes
+from decoders.refusals import check_request
 from decoders.request import Request
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
