@@ -18,6 +18,7 @@ from decoders.companion import Companion, MaskedForwarder
 from decoders.copies import Copies, copy_batch
 from decoders.cost_curve import measure_cost_curve
 from decoders.forwarder import Forwarder
+from decoders.options import DRAFT_FREE
 from decoders.passage import Judgement, Passage, judge_part
 from decoders.refusals import check_request
 from decoders.request import Request, Result, Round
@@ -63,7 +64,11 @@ class Decoder:
         """Let a request join the batch; raises ``ValueError`` for one that cannot be decoded."""
         check_request(request, self.target.spec)
         if request.options.drafts and request.options.method not in self.proposers:
-            raise ValueError(f"decode.method {request.options.method}: its drafter is not loaded")
+            loaded = ", ".join((*DRAFT_FREE, *self.proposers))
+            raise ValueError(
+                f"decode.method {request.options.method}: its drafter is not loaded; valid here: "
+                f"{loaded}"
+            )
         if request.id in self.active:
             raise ValueError(f"id {request.id!r} is already being decoded")
         sequence = Sequence(request, next(self._slots), self.target.spec)

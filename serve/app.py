@@ -36,13 +36,13 @@ def check_config(config: ServeConfig) -> None:
     check_target(config.target)
     if not _on_gpu(config):
         check_ranks_fit(config.target)
-    if config.decode.method in ORACLES:
-        served = ", ".join((*DRAFT_FREE, *PROPOSERS, "sets", "simsd"))
-        raise ValueError(
-            f"decode.method {config.decode.method}: oracles read the future; valid here: {served}"
-        )
+    named = [("decode.method", config.decode.method), *(("methods", m) for m in config.methods)]
+    for key, method in named:
+        if method in ORACLES:
+            served = ", ".join((*DRAFT_FREE, *PROPOSERS, "sets", "simsd"))
+            raise ValueError(f"{key} {method}: oracles read the future; valid here: {served}")
     folder = find_checkpoint(config.target.path)
-    check_drafters(folder, target_spec(config.target), config.drafter, {config.decode.method})
+    check_drafters(folder, target_spec(config.target), config.drafter, config.all_methods)
     if open_codec(folder) is None:
         raise ValueError(f"target.path {config.target.path!r} has no tokenizer; serving needs one")
 

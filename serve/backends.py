@@ -34,7 +34,7 @@ class LocalBackend:
     """One rank with its drafter in this very process: no hop between endpoint and decode loop."""
 
     def __init__(self, config: ServeConfig) -> None:
-        engine = open_engine(config.target, config.drafter, {config.decode.method})
+        engine = open_engine(config.target, config.drafter, config.all_methods)
         self.batching = BatchingEngine(engine, config.max_batch)
 
     def stream(self, request: Request, stop: Sequence[str]) -> AsyncGenerator[Delta, None]:
@@ -56,7 +56,7 @@ class GroupBackend:
 
     def __init__(self, config: ServeConfig) -> None:
         self._group = TargetGroup.start(
-            config.target, config.drafter, {config.decode.method}, config.max_batch
+            config.target, config.drafter, config.all_methods, config.max_batch
         )
 
     def stream(self, request: Request, stop: Sequence[str]) -> AsyncGenerator[Delta, None]:

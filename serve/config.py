@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic import Field
 
 from cluster.configuration import RunConfig, load_config
+from decoders.options import Method
 
 
 class ServeConfig(RunConfig):
@@ -12,6 +13,10 @@ class ServeConfig(RunConfig):
 
     name: str | None = None
     """The model name that clients ask for; by default the name of the target's folder."""
+    methods: tuple[Method, ...] = ()
+    """Methods that requests may name beside ``decode.method``; their drafters are loaded at
+    start. Those that draft without any (``standard``, ``threshold``, ``chain``, ``wtree``) always
+    are."""
     max_batch: int = Field(default=8, ge=1)
     """Answers that share a forward."""
     max_waiting: int = Field(default=64, ge=0)
@@ -20,6 +25,11 @@ class ServeConfig(RunConfig):
     @property
     def model_name(self) -> str:
         return self.name or Path(self.target.path).name
+
+    @property
+    def all_methods(self) -> set[str]:
+        """Methods whose drafters are loaded."""
+        return {self.decode.method, *self.methods}
 
     @property
     def stated_certificate(self) -> str | None:

@@ -75,6 +75,17 @@ def test_a_target_that_does_not_fit_is_refused_before_anything_starts(
         check_config(config)
 
 
+def test_methods_beside_the_served_one_are_checked_at_start(text_folder: Path) -> None:
+    values = {"target": {"path": str(text_folder)}, "decode": {"method": "chain"}}
+    with pytest.raises(ValueError, match=r"methods oracle-joint: oracles .* valid here: standard"):
+        check_config(ServeConfig.model_validate(values | {"methods": ["oracle-joint"]}))
+    with pytest.raises(ValueError, match="drafter sdar-nano"):
+        check_config(ServeConfig.model_validate(values | {"methods": ["simsd"]}))
+    config = ServeConfig.model_validate(values | {"methods": ["order", "threshold"]})
+    check_config(config)
+    assert config.all_methods == {"chain", "order", "threshold"}
+
+
 def test_a_target_without_a_tokenizer_is_refused(tiny_folder: Path) -> None:
     config = ServeConfig.model_validate({"target": {"path": str(tiny_folder)}})
     with pytest.raises(ValueError, match="tokenizer"):
