@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from actors.text_stream import TextStream
 from decoders.request import Request, Result
 from decoders.sequence import Sequence as Decoding
+from decoders.sight import SeenRound
+from decoders.watching import new_rounds
 from models.text import TextCodec
 
 
@@ -15,12 +17,14 @@ class Delta:
     """What one round added to an answer: ids of the contiguous prefix, and settled text.
 
     The texts joined are the whole text, the ids joined are ``result.token_ids``; the last delta,
-    and no other, carries the result.
+    and no other, carries the result. A watched request has a delta, with what was seen, for every
+    round, also where nothing is new in the prefix.
     """
 
     token_ids: tuple[int, ...]
     text: str
     result: Result | None = None
+    rounds: tuple[SeenRound, ...] = ()
 
 
 class Ticket:
@@ -35,7 +39,7 @@ class Ticket:
         self.items: asyncio.Queue[Delta | Exception] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
         self._text = TextStream(codec, stop)
-        self._num_sent = 0
+        self._num_sent = self._num_seen = 0
 
     def put(self, item: Delta | Exception) -> None:
         """Hand over from the engine's thread."""
@@ -48,7 +52,8 @@ class Ticket:
         """What is new, if anything; with the result once the text is complete, also by a stop
         string."""
         ids = result.token_ids if result else decoding.text_so_far()
-        if result is None and len(ids) == self._num_sent:
+        seen = new_rounds(decoding, self._num_seen)
+        if result is None and len(ids) == self._num_sent and not seen:
             return None
         text = self._text.grow(ids, final=result is not None)
         if self._text.stopped_at is not None:
@@ -57,4 +62,5 @@ class Ticket:
         if result is not None:
             result = replace(result, request=replace(self.request, id=self.client_id))
         new, self._num_sent = ids[self._num_sent :], len(ids)
-        return Delta(new, text, result)
+        self._num_seen += len(seen)
+        return Delta(new, text, result, seen)

@@ -20,12 +20,14 @@ from decoders.cost_curve import measure_cost_curve
 from decoders.forwarder import Forwarder
 from decoders.options import DRAFT_FREE
 from decoders.passage import Judgement, Passage, judge_part
+from decoders.proposers.base import Draft
 from decoders.refusals import check_request
 from decoders.request import Request, Result, Round
 from decoders.rules import Step
 from decoders.sequence import Sequence
 from decoders.stale import Stale
 from decoders.state import State
+from decoders.watching import look
 from models.target import CopyBatch
 
 
@@ -136,7 +138,8 @@ class Decoder:
             for i, (sequence, part, own) in enumerate(zip(sequences, parts, rows, strict=True))
         ]
         for index, (sequence, part, told) in enumerate(zip(sequences, parts, judged, strict=True)):
-            passage, finished = self._commit(sequence, part, told)
+            drafts = proposals[index].drafts if index in proposals else []
+            passage, finished = self._commit(sequence, part, told, drafts)
             if finished:
                 done.append(sequence)
             if autos[index] and index in proposals:
@@ -158,11 +161,15 @@ class Decoder:
             return list(zip(logits_RV.split(num_rows), hidden_RH.split(num_rows), strict=True))
         return [(logits, None) for logits in self.target.forward(batch).split(num_rows)]
 
-    def _commit(self, sequence: Sequence, part: Copies, judged: Judgement) -> tuple[Passage, bool]:
+    def _commit(
+        self, sequence: Sequence, part: Copies, judged: Judgement, drafts: list[Draft]
+    ) -> tuple[Passage, bool]:
         """Commit what a forward said; returns it, and whether the text is complete."""
         options = sequence.request.options
         # Read only when a proposer asks: in a round without drafts it would be paid for nothing.
         passage = judged.passage(keeps=options.drafts or self.observer is not None)
+        if sequence.sights is not None:
+            sequence.sights[len(sequence.rounds)] = look(judged, passage, drafts)
         if options.draft_refresh and part.full:
             sequence.openings = judged.openings()
         steps: tuple[Step, ...] = ()

@@ -13,12 +13,14 @@ NFE_KINDS = ("open", "step", "verify")
 
 @dataclass(frozen=True)
 class Request:
-    """One prompt with its options; ``noise_seed`` decides every draw at T>0."""
+    """One prompt with its options; ``noise_seed`` decides every draw at T>0. Of a ``watched`` one
+    every round is kept as it was seen (``decoders.sight``)."""
 
     id: str
     prompt_ids: tuple[int, ...]
     options: DecodeOptions
     noise_seed: int = 0
+    watched: bool = False
 
 
 @dataclass(frozen=True)

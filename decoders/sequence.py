@@ -14,6 +14,7 @@ from decoders.noise import NoiseTables
 from decoders.proposers.base import Place
 from decoders.request import Request, Result, Round
 from decoders.rules import Step
+from decoders.sight import Sight
 from decoders.stale import Stale
 from decoders.state import BlockEnd, State, fill
 from models.spec import TargetSpec
@@ -32,6 +33,8 @@ class Sequence:
         self.limit = self.prompt_end + request.options.max_new_tokens
         self.stop_ids = () if request.options.ignore_stop else spec.stop_token_ids
         self.rounds: list[Round] = []
+        self.sights: dict[int, Sight] | None = {} if request.watched else None
+        """Of rounds, by their number, until somebody takes them."""
         self._noise = NoiseTables(spec, request.noise_seed, request.options.coupled)
         self.committed: list[int] = list(request.prompt_ids[: self.aligned_prompt])
         self.unstored: State | None = None
