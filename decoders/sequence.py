@@ -45,11 +45,8 @@ class Sequence:
 
     @property
     def aligned_prompt(self) -> int:
-        """Prompt tokens before the first decoded block: floor(P / L) * L, since blocks are counted
-        from position 0; bidirectional families count them from the prompt's end."""
-        if self.spec.topology == "bidirectional":
-            return self.prompt_end
-        return self.prompt_end // self.spec.block_size * self.spec.block_size
+        """Prompt tokens before the first decoded block."""
+        return self.spec.first_block(self.prompt_end)
 
     @property
     def whole_length(self) -> int:

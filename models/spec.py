@@ -141,6 +141,13 @@ class TargetSpec(BaseModel):
         sizes = range(1, self.num_kv_heads + 1)
         return tuple(n for n in sizes if all(size % n == 0 for size in self.splits.values()))
 
+    def first_block(self, prompt_length: int) -> int:
+        """Where the first decoded block begins: floor(P / L) * L, since blocks are counted from
+        position 0; bidirectional families count them from the prompt's end."""
+        if self.topology == "bidirectional":
+            return prompt_length
+        return prompt_length // self.block_size * self.block_size
+
     @property
     def num_parameters(self) -> int:
         """Parameters of the whole network, counted from the sizes alone."""

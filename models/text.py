@@ -115,6 +115,11 @@ class TextCodec:
         """Text of token ids, special tokens left out."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=True)
 
+    def piece(self, token: int) -> str:
+        """One token's own text, a special one's by its name. What is a part of a character only
+        reads as a replacement character."""
+        return self.tokenizer.decode([token], skip_special_tokens=False)
+
 
 def vocabulary_digest(folder: Path) -> str:
     """A short digest of which id stands for which token, equal wherever ids mean the same; of a

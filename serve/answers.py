@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from decoders.request import Result
+from serve.events import Events
 from serve.responses import (
     Answer,
     AssistantMessage,
@@ -34,14 +35,18 @@ async def completion(service: Service, job: Job) -> Completion:
 async def completion_chunks(service: Service, job: Job, include_usage: bool) -> Chunks:
     """Text as it settles; each choice's last chunk has the finish reason; usage at the end."""
     results: dict[int, Result] = {}
+    logs = service.event_logs(job)
     async with aclosing(service.run(job)) as deltas:
         async for index, delta in deltas:
+            events = logs[index].events(delta) if index in logs else None
             reason = None
             if delta.result is not None:
                 results[index] = delta.result
                 reason = delta.result.stop_reason
-            if delta.text or reason:
-                choice = CompletionChoice(index=index, text=delta.text, finish_reason=reason)
+            if delta.text or reason or events:
+                choice = CompletionChoice(
+                    index=index, text=delta.text, finish_reason=reason, maskahead=events
+                )
                 yield _completion(job, [choice])
     if include_usage:
         yield _completion(job, [], list(results.values()))
@@ -68,13 +73,15 @@ async def chat_chunks(service: Service, job: Job, include_usage: bool) -> Chunks
     """A choice's role, then text as it settles, then the finish reason; usage at the end."""
     results: dict[int, Result] = {}
     begun: set[int] = set()
+    logs = service.event_logs(job)
     async with aclosing(service.run(job)) as deltas:
         async for index, delta in deltas:
             if index not in begun:
                 begun.add(index)
                 yield _chat_part(job, index, {"role": "assistant", "content": ""})
-            if delta.text:
-                yield _chat_part(job, index, {"content": delta.text})
+            events = logs[index].events(delta) if index in logs else None
+            if delta.text or events:
+                yield _chat_part(job, index, {"content": delta.text}, events=events)
             if delta.result is not None:
                 results[index] = delta.result
                 yield _chat_part(job, index, {}, delta.result.stop_reason)
@@ -103,7 +110,11 @@ def _completion(
 
 
 def _chat_part(
-    job: Job, index: int, delta: dict[str, str], reason: FinishReason | None = None
+    job: Job,
+    index: int,
+    delta: dict[str, str],
+    reason: FinishReason | None = None,
+    events: Events | None = None,
 ) -> ChatChunk:
-    choice = ChatPartChoice(index=index, delta=delta, finish_reason=reason)
+    choice = ChatPartChoice(index=index, delta=delta, finish_reason=reason, maskahead=events)
     return ChatChunk(id=job.id, created=job.created, model=job.model, choices=[choice])

@@ -30,6 +30,8 @@ EXTENSION = (
     "ignore_stop",
 )
 """What ``maskahead: {...}`` in a request may set, for this request alone."""
+EVENTS = "events"
+"""Beside them: whether a stream carries what happens in every round."""
 
 
 def decode_options(served: DecodeOptions, request: GenerationRequest, room: int) -> DecodeOptions:
@@ -54,11 +56,11 @@ def decode_options(served: DecodeOptions, request: GenerationRequest, room: int)
 
 
 def _extension(request: GenerationRequest) -> dict[str, Any]:
-    own = dict(request.maskahead or {})
+    own = {key: value for key, value in (request.maskahead or {}).items() if key != EVENTS}
     unknown = sorted(own.keys() - {*EXTENSION})
     if unknown:
         field = f"maskahead.{unknown[0]}"
-        valid = ", ".join(EXTENSION)
+        valid = ", ".join((*EXTENSION, EVENTS))
         raise ApiError(
             400, f"unknown field: {field}; valid: {valid}", param=field, code="unknown_parameter"
         )

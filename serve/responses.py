@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from decoders.request import Result
+from serve.events import Events, is_absent
 
 FinishReason = Literal["stop", "length"]
 
@@ -54,6 +55,7 @@ class CompletionChoice(BaseModel):
     text: str
     logprobs: None = None
     finish_reason: FinishReason | None = None
+    maskahead: Events | None = Field(default=None, exclude_if=is_absent)
 
 
 class AssistantMessage(BaseModel):
@@ -75,6 +77,7 @@ class ChatPartChoice(BaseModel):
     """``role`` once, with the first chunk; then ``content``; nothing with the finish reason."""
     logprobs: None = None
     finish_reason: FinishReason | None = None
+    maskahead: Events | None = Field(default=None, exclude_if=is_absent)
 
 
 class Answer(BaseModel):

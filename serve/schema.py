@@ -79,13 +79,26 @@ class GenerationRequest(BaseModel):
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
     maskahead: dict[str, Any] | None = None
-    """Decoding options of this request: any of ``serve.options.EXTENSION``."""
+    """Decoding options of this request, any of ``serve.options.EXTENSION``; and ``events``, a flag
+    for streams."""
 
     @model_validator(mode="after")
     def _stream_options_need_a_stream(self) -> "GenerationRequest":
         if self.stream_options is not None and not self.stream:
             raise refuse("stream_options", self.stream_options.model_dump(), "null without stream")
         return self
+
+    @model_validator(mode="after")
+    def _events_need_a_stream(self) -> "GenerationRequest":
+        events = (self.maskahead or {}).get("events")
+        if events is not None and (type(events) is not bool or (events and not self.stream)):
+            raise refuse("maskahead.events", events, "true with stream, or false")
+        return self
+
+    @property
+    def watched(self) -> bool:
+        """Whether the stream carries the rounds, too."""
+        return bool((self.maskahead or {}).get("events"))
 
     @property
     def num_choices(self) -> int:

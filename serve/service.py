@@ -17,6 +17,7 @@ from models.text import TextCodec
 from serve.backends import Backend
 from serve.config import ServeConfig
 from serve.errors import RETRY_AFTER, ApiError
+from serve.events import EventLog
 from serve.options import choice_seed, decode_options
 from serve.schema import ChatRequest, CompletionRequest, GenerationRequest, Prompt
 
@@ -60,6 +61,14 @@ class Service:
             raise ApiError(400, f"messages: {error}", param="messages") from error
         return self._job("chatcmpl", body, [ids])
 
+    def event_logs(self, job: Job) -> dict[int, EventLog]:
+        """What writes the events of every watched choice."""
+        return {
+            index: EventLog(request, self.spec, self.codec)
+            for index, request in enumerate(job.requests)
+            if request.watched
+        }
+
     def check_model(self, name: str) -> None:
         """Refuse a model name that is not the served one."""
         served = self.config.model_name
@@ -93,7 +102,8 @@ class Service:
             options = decode_options(self.config.decode, body, room)
             for number in range(body.num_choices):
                 seed = choice_seed(body.seed, number)
-                requests.append(Request(f"{job_id}-{len(requests)}", ids, options, seed))
+                choice_id = f"{job_id}-{len(requests)}"
+                requests.append(Request(choice_id, ids, options, seed, body.watched))
             self._check_tokens(requests[-1])
         num_prompt_tokens = sum(len(ids) for ids in prompts)
         created = int(time.time())
