@@ -11,9 +11,11 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from serve.answers import Chunks, chat, chat_chunks, completion, completion_chunks
 from serve.errors import RETRY_AFTER, ApiError, as_api_error, install_handlers
+from serve.options import request_options
 from serve.responses import Answer
 from serve.schema import ChatRequest, CompletionRequest
 from serve.service import Service
+from serve.site import install_page
 
 READY_TIMEOUT = 5.0
 """Seconds in which a ready target answers."""
@@ -29,6 +31,7 @@ def build_api(service: Service) -> FastAPI:
 
     api = FastAPI(title="Maskahead", lifespan=lifespan)
     install_handlers(api)
+    install_page(api)
 
     @api.post("/v1/completions")
     async def completions(body: CompletionRequest) -> Response:
@@ -84,6 +87,7 @@ def model_card(service: Service) -> dict[str, Any]:
         "owned_by": "maskahead",
         "maskahead": {
             "decode": config.decode.model_dump(),
+            "methods": request_options(config.decode.method),
             "dtype": config.target.precision,
             "block_size": service.spec.block_size,
             "max_positions": service.spec.max_positions,

@@ -37,6 +37,8 @@ class Begin(BaseModel):
     """As text: it has 64 bits, and JavaScript's numbers 53."""
     promises_equality: bool
     """Whether the method promises the output of its own draft-free run."""
+    rule: dict[str, Any]
+    """What decides that run: two requests that agree on it, on prompt and seed write the same."""
     prompt_tokens: int
     start: int
     block_size: int
@@ -140,6 +142,7 @@ def begin_of(request: Request, spec: TargetSpec, codec: TextCodec) -> Begin:
         decode=options.model_dump(include=named),
         seed=str(request.noise_seed),
         promises_equality=options.promises_equality,
+        rule=options.commit_rule(),
         prompt_tokens=len(prompt),
         start=start,
         block_size=spec.block_size,

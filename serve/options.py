@@ -6,7 +6,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from decoders.noise import row_seed
-from decoders.options import DecodeOptions, takes
+from decoders.options import DRAFT_FREE, OPTIONS_OF, DecodeOptions, Method, takes
+from decoders.proposers.registry import UNTRAINED
 from serve.errors import ApiError, invalid
 from serve.schema import GenerationRequest
 
@@ -32,6 +33,15 @@ EXTENSION = (
 """What ``maskahead: {...}`` in a request may set, for this request alone."""
 EVENTS = "events"
 """Beside them: whether a stream carries what happens in every round."""
+
+
+def request_options(served: Method) -> dict[str, list[str]]:
+    """The methods that a request may ask for where ``served`` is the endpoint's own, each with the
+    options it takes; learned drafters are loaded for the endpoint's own alone."""
+    methods = dict.fromkeys((served, *DRAFT_FREE, *UNTRAINED))
+    return {
+        method: [name for name in EXTENSION if name in OPTIONS_OF[method]] for method in methods
+    }
 
 
 def decode_options(served: DecodeOptions, request: GenerationRequest, room: int) -> DecodeOptions:

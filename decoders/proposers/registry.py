@@ -1,6 +1,7 @@
 """The proposers that a target can be decoded with, by method name."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from decoders.companion import Companion
@@ -18,6 +19,9 @@ from drafters.bundle import BUNDLED_ORDER, find_order_model
 from drafters.config import DrafterConfig
 from drafters.sets_bundle import BUNDLED_SETS, find_sets_model
 from models.spec import TargetSpec
+
+UNTRAINED: dict[str, Callable[[], Proposer]] = {"chain": ChainProposer, "wtree": WideTreeProposer}
+"""Proposers that nothing has to be loaded for: they are there whatever is asked for."""
 
 
 def find_drafter(method: str, target_folder: Path, drafter: DrafterConfig) -> Path | None:
@@ -50,7 +54,7 @@ def open_proposers(
 
     Raises ``ValueError`` when the drafter does not fit the target.
     """
-    proposers: dict[str, Proposer] = {"chain": ChainProposer(), "wtree": WideTreeProposer()}
+    proposers: dict[str, Proposer] = {name: make() for name, make in UNTRAINED.items()}
     if methods & set(ORACLES):
         proposers |= open_oracles()
     if "graph" in methods:
