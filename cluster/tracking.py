@@ -53,6 +53,9 @@ class ChildRun:
     outcome: Outcome
     record: Mapping[str, Any]
     """The whole result, kept as ``trial.json``."""
+    started: float
+    """When the trial began and ended, in seconds since 1970."""
+    ended: float
 
 
 def tracking_uri(runs: Path) -> str:
@@ -123,11 +126,16 @@ class Tracking:
         run_id = unfinished
         if run_id is None:
             tags = {"mlflow.parentRunId": parent, TRIAL_TAG: child.trial_id}
-            run = self.client.create_run(self.experiment_id, tags=tags, run_name=child.name)
+            run = self.client.create_run(
+                self.experiment_id,
+                start_time=round(child.started * 1000),
+                tags=tags,
+                run_name=child.name,
+            )
             run_id = run.info.run_id
         self.log(run_id, child.params, child.metrics, child.tags, data)
         self.client.log_dict(run_id, dict(child.record), "trial.json")
-        self.client.set_terminated(run_id, child.outcome)
+        self.client.set_terminated(run_id, child.outcome, round(child.ended * 1000))
         return run_id
 
     def log(

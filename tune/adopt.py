@@ -26,8 +26,9 @@ from tasks.problem import Split
 from tasks.recordings import Recording
 from tasks.train_order import TrainOrderConfig, check_recordings, train_order
 from tune.check import check
-from tune.config import SpaceConfig, SweepConfig
+from tune.config import SweepConfig
 from tune.folder import CONFIG, check_name
+from tune.space_config import SpaceConfig
 from tune.sweep import SweepOutcome, run_sweep
 
 TRAIN_SEED, HELDOUT_SEED = 3, 5

@@ -1,39 +1,60 @@
-"""Who wins: the fastest live trial that is exact and no worse than standard decoding."""
+"""Who wins: the best live trial that is exact and no worse than standard decoding."""
 
 from collections.abc import Sequence
 
 from decoders.options import DecodeOptions
 from tasks.intervals import paired_interval
-from tune.config import ChampionPolicy
+from tune.config import ChampionPolicy, Objective
+from tune.objectives import preference, value_of
 from tune.row import Fidelity, TrialRow
+
+UNBOUNDED = ChampionPolicy()
 
 
 def choose_champion(
-    rows: Sequence[TrialRow], reference_key: str, policy: ChampionPolicy
+    rows: Sequence[TrialRow],
+    reference_key: str,
+    policy: ChampionPolicy,
+    objectives: Sequence[Objective] = ("speed",),
 ) -> TrialRow | None:
-    """The winner among ``rows``, or none while the reference is not measured."""
+    """The winner among ``rows`` by ``objectives``, or none while the reference is not measured."""
     live = [row for row in rows if row.fidelity == "live" and row.done]
     reference = next((row for row in live if row.key == reference_key), None)
     if reference is None:
         return None
     allowed = [row for row in live if may_win(row, rows, reference, policy)]
-    return max(allowed, key=lambda row: row.speed_reference or 0.0, default=None)
+    return max(allowed, key=lambda row: preference(row, objectives), default=None)
 
 
 def may_win(
     row: TrialRow, rows: Sequence[TrialRow], reference: TrialRow, policy: ChampionPolicy
 ) -> bool:
-    """Whether certificate and accuracy allow this row to win.
+    """Whether certificate, accuracy and latency allow this row to win.
 
     An exact row must not be below the reference: neither on its own replies, nor on the recorded
-    ones of its rule. Another one may only when the policy bounds its loss, and keeps it.
+    ones of its rule. Another one may only when the policy asks for it. Bounds hold for all.
     """
-    if row.certificate == "exact":
-        ours, theirs = _recorded(rows, row), _recorded(rows, reference)
-        return not_below(row, reference) and (not ours or not theirs or not_below(ours, theirs))
-    if not policy.approximate or policy.max_loss is None:
+    if row.certificate != "exact" and not policy.approximate:
         return False
-    return difference(row, reference)[0] >= -policy.max_loss
+    if not is_quick(row, policy) or not loses_little(row, reference, policy):
+        return False
+    if row.certificate != "exact":
+        return True
+    ours, theirs = _recorded(rows, row), _recorded(rows, reference)
+    return not_below(row, reference) and (not ours or not theirs or not_below(ours, theirs))
+
+
+def is_quick(row: TrialRow, policy: ChampionPolicy) -> bool:
+    """Whether answers come within the policy's bound."""
+    if policy.max_latency is None:
+        return True
+    return row.latency_p95 is not None and row.latency_p95 <= policy.max_latency
+
+
+def loses_little(row: TrialRow, reference: TrialRow, policy: ChampionPolicy) -> bool:
+    """Whether the loss of accuracy is within the policy's bound, with 95 % confidence; who is the
+    reference loses nothing."""
+    return policy.max_loss is None or difference(row, reference)[0] >= -policy.max_loss
 
 
 def not_below(row: TrialRow, reference: TrialRow) -> bool:
@@ -64,22 +85,35 @@ def find_baseline(
     return None
 
 
-def choose_live(rows: Sequence[TrialRow], reference: TrialRow, count: int) -> list[TrialRow]:
-    """The replayed settings to try on the target: the fastest by estimate, the best of each method
-    and rule first, then the best in NFE, then whatever is next; those that cannot win stay out."""
+def choose_live(
+    rows: Sequence[TrialRow],
+    reference: TrialRow,
+    count: int,
+    objectives: Sequence[Objective] = ("speed",),
+    policy: ChampionPolicy = UNBOUNDED,
+) -> list[TrialRow]:
+    """The replayed settings to try on the target: the best by estimate, those of each method and
+    rule first, then the best in NFE, then whatever is next; those that cannot win stay out, and
+    those whose answers seem too slow for ``policy`` come last."""
     drafted = [row for row in rows if row.fidelity == "replay" and row.done and row.options.drafts]
-    able = [row for row in drafted if not_below(row, reference)]
-    ranked = sorted(able, key=lambda row: (-(row.speed_reference or 0.0), row.key))
+    able = sorted((row for row in drafted if not_below(row, reference)), key=lambda row: row.key)
+
+    def rank(row: TrialRow) -> tuple[float, ...]:
+        return (is_quick(row, policy), *preference(row, objectives))
+
+    ranked = sorted(able, key=rank, reverse=True)
     first: dict[tuple[str, DecodeOptions], TrialRow] = {}
     for row in ranked:
         first.setdefault((row.options.method, row.rule), row)
-    promising = [row for row in first.values() if (row.speed_reference or 0.0) > 1]
+    goal = objectives[0]
+    least = value_of(reference, goal)
+    promising = [row for row in first.values() if value_of(row, goal) > least]
     by_nfe = sorted(able, key=lambda row: (-(row.nfe_factor_reference or 0.0), row.key))[:1]
     chosen = {row.key: row for row in [*promising, *by_nfe, *ranked]}
     return list(chosen.values())[:count]
 
 
-def best_replayed(rows: Sequence[TrialRow]) -> TrialRow | None:
-    """The fastest by estimate."""
+def best_replayed(rows: Sequence[TrialRow], objectives: Sequence[Objective]) -> TrialRow | None:
+    """The best by estimate."""
     done = [row for row in rows if row.done and row.fidelity == "replay"]
-    return max(done, key=lambda row: row.speed_reference or 0.0, default=None)
+    return max(done, key=lambda row: preference(row, objectives), default=None)

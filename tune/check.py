@@ -10,8 +10,9 @@ from drafters.bundle import find_order_model
 from models.checkpoint import find_checkpoint, target_spec
 from models.spec import TargetSpec
 from models.text import TextCodec, has_tokenizer
-from tune.config import LiveConfig, SpaceConfig, SweepConfig
+from tune.config import LiveConfig, SweepConfig
 from tune.problems import ProblemSet, heldout
+from tune.space_config import SpaceConfig
 
 
 @dataclass(frozen=True)

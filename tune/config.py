@@ -5,23 +5,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cluster.session import ClusterConfig
-from decoders.options import (
-    GAMMA_OF,
-    OPTIONS_OF,
-    PROPOSERS,
-    Acceptance,
-    AcceptOrder,
-    DecodeOptions,
-    Rest,
-    Temperature,
-    Verify,
-    takes,
-)
+from decoders.options import OPTIONS_OF, DecodeOptions
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
 from tasks.bundled import find_task
+from tune.space_config import SpaceConfig
 
-Objective = Literal["speed", "nfe", "accuracy"]
+Objective = Literal["speed", "tokens_per_second", "nfe", "accuracy", "latency"]
+"""``speed``: tokens/s over standard decoding's; ``nfe``: forwards of standard decoding over this
+one's; ``latency``: the 95th percentile of an answer's seconds, of which less is better."""
 
 
 class _Frozen(BaseModel):
@@ -53,88 +45,6 @@ class TasksConfig(_Frozen):
         return self
 
 
-class Range(_Frozen):
-    """Whole numbers from ``least`` to ``most``, both included."""
-
-    least: int
-    most: int
-
-    @model_validator(mode="after")
-    def _check(self) -> "Range":
-        if not 0 <= self.least <= self.most:
-            raise ValueError(f"range {self.least}..{self.most} must have 0 <= least <= most")
-        return self
-
-
-SWEPT = (*PROPOSERS, "sets", "simsd")
-CHOICES = (
-    *("cap", "tau", "temperature", "gamma", "hedge", "width", "prune", "cross_block"),
-    *("order", "rest", "verify"),
-)
-"""Knobs of a space that are a list of values."""
-
-
-class SpaceConfig(_Frozen):
-    """The values that are tried; a method takes the knobs that it has and no other."""
-
-    methods: tuple[str, ...] = ("chain", "order")
-    """``simsd`` may stand among them: it cannot be replayed, so its settings are only tried live
-    (``live.simsd`` of them)."""
-    budget: Range = Range(least=1, most=32)
-    """Drafts of a forward; none at all (0) is the baseline, which always runs."""
-    gamma: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1, 4.0, 8.0, 16.0)
-    """Mass floors of order (below 1) and draft lengths of simsd (whole numbers, 0 for the block):
-    each method takes what means something to it."""
-    hedge: tuple[float, ...] = (0.0, 0.3, 0.6, 0.8)
-    width: tuple[int, ...] = (2, 3, 4)
-    prune: tuple[float, ...] = (0.0, 0.3, 0.6)
-    cross_block: tuple[bool, ...] = (False, True)
-    order: tuple[AcceptOrder, ...] = ("temporal",)
-    rest: tuple[Rest, ...] = ("redraft",)
-    verify: tuple[Verify, ...] = ("mask", "exact")
-    cap: tuple[float, ...] = (1.0, 0.9)
-    tau: tuple[float, ...] = (0.9,)
-    """Of threshold decoding, which ``sets`` drafts over."""
-    rule: tuple[Acceptance, ...] = ("exact",)
-    """Rules of acceptance of ``sets``. Lossy ones cannot be replayed: they are tried live, each
-    beside the exact setting that was chosen."""
-    temperature: tuple[Temperature, ...] = (0.0,)
-
-    @model_validator(mode="after")
-    def _check(self) -> "SpaceConfig":
-        for method in self.methods:
-            if method not in SWEPT:
-                raise ValueError(
-                    f"space.methods {method!r}: a sweep tries methods that draft; choose from "
-                    f"{', '.join(SWEPT)}"
-                )
-        for name in ("methods", *CHOICES, "rule"):
-            values = getattr(self, name)
-            if not values or len(set(values)) < len(values):
-                raise ValueError(f"space.{name} {list(values)} must list each value once")
-        for method, meaning in GAMMA_OF.items():
-            if method in self.methods and not self.values(method, "gamma"):
-                raise ValueError(
-                    f"space.gamma {list(self.gamma)} holds nothing for {method}: {meaning}"
-                )
-        return self
-
-    @property
-    def replayed(self) -> tuple[str, ...]:
-        """The methods whose forwards replay counts."""
-        return tuple(method for method in self.methods if method != "simsd")
-
-    def values(self, method: str, name: str) -> list[Any]:
-        """The values of a knob that mean something to a method."""
-        return [value for value in getattr(self, name) if takes(method, name, value)]
-
-    def rules(self, method: str) -> tuple[dict[str, float], ...]:
-        """What decides the draft-free runs that a method's settings are compared with."""
-        knob = "tau" if method == "sets" else "cap"
-        values = getattr(self, knob)
-        return tuple({knob: value, "temperature": t} for value in values for t in self.temperature)
-
-
 class ReplayConfig(_Frozen):
     """The cheap fidelity: exact forwards from recorded traces, no target."""
 
@@ -151,7 +61,18 @@ class LiveConfig(_Frozen):
     simsd: int = Field(default=4, ge=0)
     """Settings of simsd, drawn from all of the space's, where it is among ``space.methods``."""
     repeats: int = Field(default=2, ge=1)
-    """Passes over the problems."""
+    """Passes over the problems, at least."""
+    precision: float | None = Field(default=None, gt=0)
+    """Passes go on until the 95 % interval of the speed ratio reaches at most this far to either
+    side, as a share of the ratio (0.05 is 5 %), or until there were ``max_repeats``."""
+    max_repeats: int = Field(default=10, ge=1)
+    """Passes at most, where a precision is asked for."""
+    first: int = Field(default=3, ge=1)
+    """Problems of each task after which a setting is judged for the first time; then after every
+    pass."""
+    stop_hopeless: bool = True
+    """End a setting once the interval of its ratio lies below standard decoding or below that of
+    the best so far. Only where speed is what wins (``objectives``)."""
     draft_refresh: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Every setting is tried once more with each of these: what ``decode.draft_refresh`` gains
     stands in no trace."""
@@ -163,12 +84,15 @@ class LiveConfig(_Frozen):
 
 
 class ChampionPolicy(_Frozen):
-    """Who may win: exact trials, whose accuracy is not below the standard baseline's."""
+    """Who may win: exact trials, whose accuracy is not below the standard baseline's, within the
+    bounds that are given here."""
 
     approximate: bool = False
     """Whether a trial whose certificate is not ``exact`` may win."""
     max_loss: float | None = Field(default=None, ge=0, le=1)
-    """How much accuracy such a trial may lose at most, with 95 % confidence."""
+    """How much accuracy a winner may lose at most, with 95 % confidence."""
+    max_latency: float | None = Field(default=None, gt=0)
+    """Seconds that 95 % of a winner's answers take at most."""
 
     @model_validator(mode="after")
     def _check(self) -> "ChampionPolicy":
@@ -187,7 +111,8 @@ class SweepConfig(_Frozen):
     tasks: TasksConfig = TasksConfig()
     space: SpaceConfig = SpaceConfig()
     objectives: tuple[Objective, ...] = ("speed", "nfe", "accuracy")
-    """What the search maximises over replayed settings, together."""
+    """What the search over replayed settings improves, together. The first says who wins; the next
+    ones decide between equals."""
     replay: ReplayConfig = ReplayConfig()
     live: LiveConfig = LiveConfig()
     champion: ChampionPolicy = ChampionPolicy()

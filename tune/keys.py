@@ -20,5 +20,7 @@ def trial_key(
         del resolved["drafter"]
     if fidelity == "live":
         resolved |= {"problems_each": config.tasks.live, "repeats": config.live.repeats}
+        if config.live.precision is not None:
+            resolved |= config.live.model_dump(include={"precision", "max_repeats"})
     text = json.dumps(resolved, sort_keys=True)
     return blake2b(text.encode(), digest_size=8).hexdigest()

@@ -14,10 +14,11 @@ COLUMNS: tuple[str, ...] = (
     "NFE factor",
     "tokens/s",
     "speed-up",
-    "[q25, q75]",
+    "speed 95 %",
     "certificate",
     "accuracy",
     "95 %",
+    "p95 s",
     "drafts/round",
     "accepted/round",
     "drafting ends",
@@ -34,10 +35,13 @@ CSV_FIELDS: tuple[str, ...] = (
     "drafting_ends",
     "tokens_per_second",
     "speed_reference",
+    "latency_p95",
+    "passes",
     "certificate",
     "num_different",
     "margin",
     "accuracy",
+    "started",
     "seconds",
     "error",
 )
@@ -45,7 +49,8 @@ LEGEND = (
     "NFE: forwards of the target without prefill, summed over the problems. NFE factor and "
     "speed-up: standard decoding without a cap over this setting, on the same problems; the median "
     "over interleaved pairs with the setting's own draft-free run, times that run's speed-up, with "
-    "the pairs' quartiles. Certificate: outputs compared with draft-free ones of the same cap and "
+    "the median's 95 % interval (six pairs at least). p95 s: seconds that 95 % of the answers took "
+    "at most. Certificate: outputs compared with draft-free ones of the same cap and "
     "temperature. Accuracy: right of n problems, with Wilson's interval. "
     "Drafting ends: at the budget, at the mass floor gamma, or at the end of the block."
 )
@@ -71,22 +76,23 @@ def cells_of(row: TrialRow) -> list[str]:
         _number(row.nfe_factor_reference),
         _number(row.tokens_per_second),
         _number(row.speed_reference),
-        _quartiles(row),
+        _interval(row),
         certificate,
         f"{sum(row.correct.values())}/{len(row.correct)}",
         f"{low:.2f}-{high:.2f}",
+        _number(row.latency_p95),
         _number(row.drafts_per_round),
         _number(row.accepted_per_round),
         row.drafting_ends or "",
     ]
 
 
-def _quartiles(row: TrialRow) -> str:
-    """Of the pairs, on the scale of the speed-up; nothing for an estimate."""
-    if row.speed is None or row.speed_reference is None or row.fidelity == "replay":
+def _interval(row: TrialRow) -> str:
+    """Of the speed-up; nothing for an estimate."""
+    if row.speed_interval is None:
         return ""
-    scale = row.speed_reference / row.speed.median
-    return f"[{scale * row.speed.q25:.2f}, {scale * row.speed.q75:.2f}]"
+    low, high = row.speed_interval
+    return f"{low:.2f}-{high:.2f}"
 
 
 def _number(value: float | None) -> str:
@@ -94,16 +100,20 @@ def _number(value: float | None) -> str:
 
 
 def markdown(rows: Sequence[TrialRow], champion: TrialRow | None, command: str) -> str:
-    """``leaderboard.md``: live trials, the best of the replayed ones, and what failed."""
+    """``leaderboard.md``: live trials, replayed ones, what was stopped, and what failed."""
     lines = ["# Leaderboard", "", f"`{command}`", "", LEGEND, "", "## On the target", ""]
     lines += _table(ranked(rows, "live"), champion)
     replayed = ranked(rows, "replay")
     lines += ["", f"## Replayed ({len(replayed)}; tokens/s estimated from measured costs)", ""]
     lines += _table(replayed, None)
-    failed = [row for row in rows if not row.done]
-    if failed:
-        lines += ["", "## FAILED", ""]
-        lines += [f"- {row.fidelity}: {spell(row.options)}: {row.error}" for row in failed]
+    for status, title in (
+        ("stopped", "## STOPPED: could not win any more"),
+        ("failed", "## FAILED"),
+    ):
+        found = [row for row in rows if row.status == status]
+        if found:
+            lines += ["", title, ""]
+            lines += [f"- {row.fidelity}: {spell(row.options)}: {row.error}" for row in found]
     return "\n".join(lines) + "\n"
 
 
@@ -118,12 +128,14 @@ def _table(rows: Sequence[TrialRow], champion: TrialRow | None) -> list[str]:
 
 
 def comma_separated(rows: Sequence[TrialRow], champion: TrialRow | None) -> str:
-    """``leaderboard.csv``: every trial, the failed ones too, one column a knob and a number."""
+    """``leaderboard.csv``: every trial, unfinished ones too, a column for each knob and number."""
     text = io.StringIO()
     extra: tuple[str, ...] = (
         "speed_median",
         "speed_q25",
         "speed_q75",
+        "speed_low",
+        "speed_high",
         "accuracy_low",
         "accuracy_high",
     )
@@ -151,6 +163,7 @@ def _record(row: TrialRow, champion: TrialRow | None) -> dict[str, Any]:
     if row.speed is not None:
         spread = row.speed
         record |= {"speed_median": spread.median, "speed_q25": spread.q25, "speed_q75": spread.q75}
+        record |= {"speed_low": spread.low, "speed_high": spread.high}
     if row.correct:
         record["accuracy_low"], record["accuracy_high"] = row.accuracy_interval
     return record

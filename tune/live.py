@@ -7,7 +7,7 @@ from benchmarks.certificate import Certificate, certify
 from decoders.options import DecodeOptions
 from tune.config import SweepConfig
 from tune.counts import RoundFacts, count_rounds
-from tune.pairs import Pairs, Row, measure_pairs
+from tune.pairs import Judge, Pairs, Row, measure_pairs
 from tune.problems import heldout
 from tune.row import TrialRow
 
@@ -27,25 +27,32 @@ def live_row(
     config: SweepConfig,
     group: LiveTarget,
     baseline: TrialRow | None,
+    judge: Judge = lambda pairs: None,
 ) -> TrialRow:
     """The row of one setting, paired with its own draft-free run, whose row is ``baseline``; a
-    draft-free run (``baseline`` is none) is paired with the reference."""
+    draft-free run (``baseline`` is none) is paired with the reference. ``judge`` may stop it."""
     problems = heldout(config.tasks, config.tasks.live)
     draft_free = options.draft_free()
     opponent = config.reference if baseline is None else draft_free
-    pairs = measure_pairs(group, problems.rows, options, opponent, config.live.repeats)
+    first = min(config.live.first * len(config.tasks.names), len(problems.problems))
+    pairs = measure_pairs(group, problems.rows, options, opponent, config.live, first, judge)
+    problems = problems.first(len(pairs.own.rows))
     certificate = _certify(group, problems.rows, pairs, options, draft_free)
     speed, nfe_factor = pairs.speed(), pairs.base.nfe / pairs.own.nfe
     return TrialRow(
         key=key,
         fidelity="live",
         options=options,
+        status="stopped" if pairs.stopped else "done",
+        error=pairs.stopped,
         n=len(problems.problems),
         nfe_factor=1.0 if baseline is None else nfe_factor,
         nfe_factor_reference=nfe_factor * _reference(baseline, "nfe_factor_reference"),
         speed=speed,
         speed_reference=speed.median * _reference(baseline, "speed_reference"),
         tokens_per_second=pairs.own.tokens_per_second,
+        latency_p95=pairs.own.latency_p95,
+        passes=max(map(len, pairs.own.seconds)),
         certificate=certificate.kind,
         num_different=len(pairs.own.rows) - certificate.equal,
         margin=certificate.margin,

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cluster.tracking import ChildRun, DataSource, Tracking
-from tune.row import TrialRow
+from cluster.tracking import ChildRun, DataSource, Outcome, Tracking
+from tune.row import Status, TrialRow
 from tune.space import flat_knobs, spell
 
 METRICS = (
@@ -20,11 +20,17 @@ METRICS = (
     "drafts_per_round",
     "speed_reference",
     "tokens_per_second",
+    "latency_p95",
+    "passes",
     "accuracy",
     "num_different",
     "margin",
     "seconds",
 )
+
+OUTCOMES: Mapping[Status, Outcome] = {"done": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
+"""A trial that was stopped because it could not win stands out from those that failed."""
+ENDED = tuple(OUTCOMES.values())
 
 
 class Logbook:
@@ -44,11 +50,11 @@ class Logbook:
     def log(self, row: TrialRow) -> None:
         """The child run of a finished trial."""
         run_id, status = self.children.get(row.key, (None, ""))
-        if status == "FINISHED" or (status == "FAILED" and not row.done):
-            return
-        if status == "FAILED":
-            run_id = None  # tried again: a run of its own
         child = child_of(row)
+        if status in ("FINISHED", child.outcome):
+            return
+        if status in ENDED:
+            run_id = None  # tried again: a run of its own
         run_id = self.tracking.log_child(self.parent, child, self.data, run_id)
         self.children[row.key] = (run_id, child.outcome)
 
@@ -66,11 +72,13 @@ def child_of(row: TrialRow) -> ChildRun:
     metrics = {name: getattr(row, name) for name in METRICS}
     if row.speed is not None:
         metrics |= {"speed": row.speed.median, "speed_q25": row.speed.q25}
-        metrics["speed_q75"] = row.speed.q75
+        metrics |= {"speed_q75": row.speed.q75}
+        metrics |= {"speed_low": row.speed.low, "speed_high": row.speed.high}
     if row.correct:
         metrics["accuracy_low"], metrics["accuracy_high"] = row.accuracy_interval
     tags = {
         "fidelity": row.fidelity,
+        "trial_status": row.status,
         "baseline": str(row.is_baseline).lower(),
         "certificate": row.certificate or "none",
         "drafting_ends": row.drafting_ends or "none",
@@ -83,6 +91,8 @@ def child_of(row: TrialRow) -> ChildRun:
         params={"fidelity": row.fidelity} | flat_knobs(row.options),
         metrics={name: float(value) for name, value in metrics.items() if value is not None},
         tags=tags,
-        outcome="FINISHED" if row.done else "FAILED",
+        outcome=OUTCOMES[row.status],
         record=row.model_dump(mode="json"),
+        started=row.started,
+        ended=row.started + row.seconds,
     )

@@ -5,26 +5,31 @@ machine down for a while slows both sides.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from decoders.options import DecodeOptions
+from tune.config import LiveConfig
 from tune.cost import Generator
+from tune.interval import is_narrow, median_interval
 from tune.row import Spread
 
 Row = Mapping[str, Any]
+Judge = Callable[["Pairs"], str | None]
+"""Says why a trial need not go on, or nothing."""
 
 
 @dataclass
 class Side:
-    """One side's rows of the first pass, in the order of the prompts, and seconds
-    ``[pass][batch]``."""
+    """One side's rows of the first pass, in the order of the prompts, seconds ``[batch][pass]``,
+    and the seconds of every answer."""
 
     rows: list[Row] = field(default_factory=list)
     seconds: list[list[float]] = field(default_factory=list)
+    latencies: list[float] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
@@ -37,7 +42,12 @@ class Side:
     @property
     def tokens_per_second(self) -> float:
         """At every batch's median over the passes."""
-        return self.tokens / float(np.median(self.seconds, axis=0).sum())
+        return self.tokens / sum(float(np.median(batch)) for batch in self.seconds)
+
+    @property
+    def latency_p95(self) -> float:
+        """Seconds that 95 % of the answers took at most."""
+        return float(np.percentile(self.latencies, 95))
 
 
 @dataclass(frozen=True)
@@ -47,13 +57,17 @@ class Pairs:
 
     own: Side
     base: Side
+    stopped: str | None = None
+    """Why the passes ended early."""
 
     def speed(self) -> Spread:
         """Ratio of tokens/s over all pairs: every batch in every pass."""
         tokens = self.own.tokens / self.base.tokens if self.base.tokens else 1.0
-        ratios = np.array(self.base.seconds) / np.array(self.own.seconds) * tokens
+        both = zip(self.base.seconds, self.own.seconds, strict=True)
+        ratios = [b / o * tokens for base, own in both for b, o in zip(base, own, strict=True)]
         q25, median, q75 = (float(q) for q in np.percentile(ratios, (25, 50, 75)))
-        return Spread(median=median, q25=q25, q75=q75)
+        low, high = median_interval(ratios) or (None, None)
+        return Spread(median=median, q25=q25, q75=q75, low=low, high=high)
 
 
 def measure_pairs(
@@ -61,31 +75,63 @@ def measure_pairs(
     rows: Sequence[Row],
     options: DecodeOptions,
     baseline: DecodeOptions,
-    repeats: int,
+    effort: LiveConfig,
+    first: int,
+    judge: Judge,
 ) -> Pairs:
-    """``repeats`` passes over ``rows``, after a warm-up of both sides."""
-    own = Side()
-    sides = [(own, options)]
+    """Passes over ``rows`` as ``effort`` asks, after a warm-up of both sides; ``judge`` may end
+    them behind the ``first`` rows and behind every pass."""
+    sides = [(Side(), options)]
     if baseline != options:
         sides.append((Side(), baseline))
+    pairs = Pairs(sides[0][0], sides[-1][0])
     for _, chosen in sides:
         group.generate(rows[:1], chosen)
-    batches = [rows[i : i + options.batch_size] for i in range(0, len(rows), options.batch_size)]
-    for turn in range(repeats):
-        for side, _ in sides:
-            side.seconds.append([])
-        for index, batch in enumerate(batches):
+    size = options.batch_size
+    batches = [rows[i : i + size] for i in range(0, len(rows), size)]
+    for turn, some in _stretches(len(batches), -(-first // size), effort, pairs):
+        for index in some:
             order = sides if (turn + index) % 2 == 0 else sides[::-1]
             for side, chosen in order:
-                _decode(group, batch, chosen, side, keep=turn == 0)
-    return Pairs(own, sides[-1][0])
+                _decode(group, batches[index], chosen, side, turn, index)
+        if (reason := judge(pairs)) is not None:
+            return Pairs(pairs.own, pairs.base, reason)
+    return pairs
+
+
+def _stretches(
+    count: int, first: int, effort: LiveConfig, pairs: Pairs
+) -> Iterator[tuple[int, range]]:
+    """Which of ``count`` batches are decoded in which pass, before the trial is judged again."""
+    if first < count:
+        yield 0, range(first)
+    yield 0, range(first if first < count else 0, count)
+    turn = 1
+    while turn < effort.repeats or _go_on(turn, effort, pairs):
+        yield turn, range(count)
+        turn += 1
+
+
+def _go_on(turn: int, effort: LiveConfig, pairs: Pairs) -> bool:
+    """Whether a precision is asked for that is not reached yet; a side alone has no ratio."""
+    if effort.precision is None or turn >= effort.max_repeats or pairs.own is pairs.base:
+        return False
+    return not is_narrow(pairs.speed().interval, effort.precision)
 
 
 def _decode(
-    group: Generator, batch: Sequence[Row], options: DecodeOptions, side: Side, keep: bool
+    group: Generator,
+    batch: Sequence[Row],
+    options: DecodeOptions,
+    side: Side,
+    turn: int,
+    index: int,
 ) -> None:
     started = time.perf_counter()
     found = group.generate(batch, options, trace=True)
-    side.seconds[-1].append(time.perf_counter() - started)
-    if keep:
+    seconds = time.perf_counter() - started
+    side.latencies += [row["seconds"] for row in found]
+    if turn == 0:
         side.rows += found
+        side.seconds.append([])
+    side.seconds[index].append(seconds)

@@ -22,6 +22,10 @@ class ProblemSet:
         """Prompt rows; a row's seed follows from its id, so it never depends on the others."""
         return [{"id": problem.id, "prompt": problem.prompt} for problem in self.problems]
 
+    def first(self, count: int) -> "ProblemSet":
+        """The first ``count`` of them."""
+        return ProblemSet(self.problems[:count])
+
     @property
     def digest(self) -> str:
         """A short digest of prompts and gold answers."""

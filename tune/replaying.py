@@ -6,6 +6,8 @@ the rule, since a lossless method's outputs are those of its draft-free run.
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from decoders.options import DecodeOptions
 from decoders.proposers.base import Proposer
 from decoders.proposers.registry import open_proposers
@@ -33,8 +35,9 @@ def replay_row(
     """The row of one setting; ``reference`` is standard decoding's, or none for that row itself."""
     results = replay(traces, options, proposer)
     draft_free = options.draft_free()
-    seconds = estimated_seconds(results, options, cost)
-    own_seconds = estimated_seconds(replay(traces, draft_free, None), draft_free, cost)
+    answers = estimated_seconds(results, options, cost)
+    seconds = sum(answers)
+    own_seconds = sum(estimated_seconds(replay(traces, draft_free, None), draft_free, cost))
     speed = own_seconds / seconds
     counts = count_rounds(facts_of(results), options)
     rate = sum(len(trace.token_ids) for trace in traces) / seconds
@@ -48,6 +51,7 @@ def replay_row(
         speed=Spread(median=speed, q25=speed, q75=speed),
         speed_reference=1 / _ratio(reference and reference.tokens_per_second, rate),
         tokens_per_second=rate,
+        latency_p95=float(np.percentile(answers, 95)),
         correct=dict(correct),
         **counts,
     )
@@ -61,11 +65,13 @@ def facts_of(results: Sequence[Result]) -> list[RoundFacts]:
     ]
 
 
-def estimated_seconds(results: Sequence[Result], options: DecodeOptions, cost: CostCurve) -> float:
-    """What these rounds take on the machine of the cost curve, one request at a time."""
-    return sum(
+def estimated_seconds(
+    results: Sequence[Result], options: DecodeOptions, cost: CostCurve
+) -> list[float]:
+    """What each result's rounds take on the machine of the cost curve, one request at a time."""
+    return [
         cost.seconds([(r.kind, r.drafts) for r in result.rounds], options) for result in results
-    )
+    ]
 
 
 def open_replay_proposer(method: str, config: SweepConfig) -> Proposer:

@@ -1,6 +1,7 @@
 """The Pareto plots of a sweep: forwards against speed, and speed against quality."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tune.row import TrialRow
@@ -22,6 +23,14 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
             front.append(index)
             best = points[index][1]
     return front[::-1]
+
+
+@contextmanager
+def put_whole(path: Path) -> Iterator[Path]:
+    """Where to write a file that then replaces ``path`` at once."""
+    partial = path.with_name(f".{path.name}.partial")
+    yield partial
+    partial.replace(path)
 
 
 def nfe_factor(row: TrialRow) -> float:
@@ -69,9 +78,8 @@ def save_png(rows: Sequence[TrialRow], champion: TrialRow | None, path: Path) ->
     left.set(xlabel=NFE_TITLE, ylabel=SPEED_TITLE)
     right.set(xlabel=SPEED_TITLE, ylabel="accuracy (bars: Wilson 95 %)", ylim=(-0.02, 1.02))
     left.legend(loc="upper left", fontsize=8)
-    partial = path.with_name(f".{path.name}.partial")
-    FigureCanvasAgg(figure).print_png(str(partial))
-    partial.replace(path)
+    with put_whole(path) as partial:
+        FigureCanvasAgg(figure).print_png(str(partial))
 
 
 def save_html(rows: Sequence[TrialRow], champion: TrialRow | None, path: Path) -> None:
@@ -111,6 +119,5 @@ def save_html(rows: Sequence[TrialRow], champion: TrialRow | None, path: Path) -
     figure.update_yaxes(title_text=SPEED_TITLE, row=1, col=1)
     figure.update_xaxes(title_text=SPEED_TITLE, row=1, col=2)
     figure.update_yaxes(title_text="accuracy", range=[-0.02, 1.02], row=1, col=2)
-    partial = path.with_name(f".{path.name}.partial")
-    figure.write_html(str(partial), include_plotlyjs=True)
-    partial.replace(path)
+    with put_whole(path) as partial:
+        figure.write_html(str(partial), include_plotlyjs=True)

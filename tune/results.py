@@ -9,6 +9,7 @@ import yaml
 
 from tune.champion import choose_champion
 from tune.config import SweepConfig
+from tune.coordinates import save_parallel_html, save_parallel_png
 from tune.folder import SweepFolder
 from tune.leaderboard import comma_separated, markdown
 from tune.report import save_html, save_png
@@ -17,7 +18,7 @@ from tune.space import option_values
 
 BEST = "best.yaml"
 TABLES = ("leaderboard.csv", "leaderboard.md", "sweep.json")
-PLOTS = ("pareto.png", "pareto.html")
+PLOTS = ("pareto.png", "pareto.html", "parallel.png", "parallel.html")
 
 
 class Results:
@@ -34,7 +35,9 @@ class Results:
     @property
     def champion(self) -> TrialRow | None:
         rows = list(self.rows.values())
-        return choose_champion(rows, self.reference_key, self.config.champion)
+        return choose_champion(
+            rows, self.reference_key, self.config.champion, self.config.objectives
+        )
 
     def add(self, row: TrialRow) -> None:
         """Take a row in and rewrite the tables."""
@@ -58,6 +61,8 @@ class Results:
         rows, champion = list(self.rows.values()), self.champion
         save_png(rows, champion, self.folder.path / "pareto.png")
         save_html(rows, champion, self.folder.path / "pareto.html")
+        save_parallel_png(rows, champion, self.folder.path / "parallel.png")
+        save_parallel_html(rows, self.folder.path / "parallel.html")
 
     def write_best(self, champion: TrialRow, run_id: str) -> Path:
         """``best.yaml``: what ``maskahead serve --config`` takes."""

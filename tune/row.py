@@ -14,14 +14,23 @@ Fidelity = Literal["replay", "live"]
 Certificate = Literal["exact", "differs", "approximate"]
 
 
+Status = Literal["done", "failed", "stopped"]
+
+
 class Spread(BaseModel):
-    """Median and quartiles."""
+    """Median, quartiles, and the 95 % interval of the median where there are enough values."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     median: float
     q25: float
     q75: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        return None if self.low is None or self.high is None else (self.low, self.high)
 
 
 class TrialRow(BaseModel):
@@ -30,7 +39,8 @@ class TrialRow(BaseModel):
     ``speed`` of a draft-free run is to the reference too.
 
     ``nfe`` and ``forwards`` are sums over ``n`` problems, counted as contracts.md does (``nfe``
-    without prefill). ``seconds`` is what the trial took, ``error`` why it failed.
+    without prefill). The trial began at ``started`` (seconds since 1970) and took ``seconds``;
+    ``error`` is why it failed, or was stopped before its end.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -38,8 +48,9 @@ class TrialRow(BaseModel):
     key: str
     fidelity: Fidelity
     options: DecodeOptions
-    status: Literal["done", "failed"] = "done"
+    status: Status = "done"
     error: str | None = None
+    started: float = 0.0
     seconds: float = 0.0
     n: int = 0
     nfe: int | None = None
@@ -55,6 +66,10 @@ class TrialRow(BaseModel):
     """Tokens/s ratio; over all pairs when live, without spread when estimated from replay."""
     speed_reference: float | None = None
     tokens_per_second: float | None = None
+    latency_p95: float | None = None
+    """Seconds that 95 % of the answers took at most."""
+    passes: int | None = None
+    """How often the problems were decoded, when live."""
     certificate: Certificate | None = None
     num_different: int | None = None
     """Outputs that were not the draft-free ones."""
@@ -70,6 +85,15 @@ class TrialRow(BaseModel):
     @property
     def done(self) -> bool:
         return self.status == "done"
+
+    @property
+    def speed_interval(self) -> tuple[float, float] | None:
+        """Of the speed-up over standard decoding: the pairs' own, on that scale."""
+        if self.speed is None or self.speed.interval is None or self.speed_reference is None:
+            return None
+        low, high = self.speed.interval
+        scale = self.speed_reference / self.speed.median
+        return scale * low, scale * high
 
     @property
     def is_baseline(self) -> bool:

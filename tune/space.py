@@ -5,7 +5,7 @@ from itertools import product
 from typing import Any, Protocol
 
 from decoders.options import OPTIONS_OF, DecodeOptions
-from tune.config import CHOICES, SpaceConfig
+from tune.space_config import CHOICES, SpaceConfig
 
 LIVE_KNOB = "draft_refresh"
 """Never drawn: no trace can replay it."""

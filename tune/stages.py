@@ -40,10 +40,12 @@ class Running:
         """A finished trial: into the tables, the store and the display."""
         self.results.add(row)
         self.logbook.log(row)
-        best = self.results.champion or best_replayed(list(self.results.rows.values()))
+        objectives = self.checked.config.objectives
+        rows = list(self.results.rows.values())
+        best = self.results.champion or best_replayed(rows, objectives)
         if best is not None:
             self.progress.found_best(f"{spell(best.options)} x{best.speed_reference:.2f}")
-        told = f"x{row.speed_reference:.2f}" if row.done else f"FAILED {row.error}"
+        told = f"x{row.speed_reference:.2f}" if row.done else f"{row.status.upper()} {row.error}"
         self.progress.advance(f"{spell(row.options)} {told}")
 
 
@@ -139,7 +141,8 @@ def try_live(running: Running, job: TrialJob) -> None:
     config = job.config
     recorded = running.results.rows[job.key("replay", config.reference)]
     rows = list(running.results.rows.values())
-    replayed = [row.options for row in choose_live(rows, recorded, config.live.trials)]
+    best = choose_live(rows, recorded, config.live.trials, config.objectives, config.champion)
+    replayed = [row.options for row in best]
     chosen = [
         options.model_copy(update={LIVE_KNOB: horizon})
         for horizon in (0, *config.live.draft_refresh)

@@ -15,8 +15,8 @@ from tune.row import TrialRow
 from tune.space import spell
 
 SHOWN = ("setting", "NFE", "NFE factor", "tokens/s", "speed-up", "certificate", "accuracy")
-INTERVAL = "95 %"
-"""Shown where there is room."""
+ROOMY = (*SHOWN[:5], "speed 95 %", *SHOWN[5:], "95 %")
+"""Shown where there is room: with intervals."""
 WIDE = 100
 PLAIN_WIDTH = 120
 """Columns where the output is no terminal."""
@@ -48,7 +48,7 @@ def print_outcome(
 ) -> None:
     """Leaderboard, champion, where everything is, and the two next commands."""
     table = Table(title="Leaderboard", title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
-    shown = (*SHOWN, INTERVAL) if console.width >= WIDE else SHOWN
+    shown = ROOMY if console.width >= WIDE else SHOWN
     table.add_column(shown[0], min_width=22, overflow="fold")
     for name in shown[1:]:
         table.add_column(name.replace("E f", "E\nf"), justify="right", max_width=11)
@@ -57,14 +57,20 @@ def print_outcome(
         mark = "* " if champion and row.key == champion.key else ""
         table.add_row(mark + cells["setting"], *(cells[name] for name in shown[1:]))
     console.print(table)
-    failed = [row for row in rows if not row.done]
-    for row in failed:
-        console.print(f"FAILED {row.fidelity}: {spell(row.options)}: {row.error}", markup=False)
+    for row in rows:
+        if not row.done:
+            told = f"{row.status.upper()} {row.fidelity}: {spell(row.options)}: {row.error}"
+            console.print(told, markup=False, soft_wrap=True)
+    failed = [row for row in rows if row.status == "failed"]
     if failed:
         again = folder / "trials" / f"{failed[0].key}.json"
         console.print(f"To try one again remove its row ({again}) and --resume.", soft_wrap=True)
     if champion is None:
-        console.print("No champion: no live trial is exact and as accurate as standard decoding.")
+        console.print(
+            "No champion: no live trial is exact, as accurate as standard decoding, and within the "
+            "bounds of champion.*",
+            soft_wrap=True,
+        )
     else:
         console.print(f"Best: {spell(champion.options)} ({champion.certificate})", soft_wrap=True)
         console.print(f"      {folder / 'best.yaml'}", soft_wrap=True)

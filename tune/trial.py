@@ -20,13 +20,16 @@ from ray import tune
 from decoders.options import DecodeOptions
 from tune.config import SweepConfig
 from tune.cost import CostCurve
+from tune.hopeless import TIMED, best_so_far, why_hopeless
 from tune.keys import trial_key
+from tune.objectives import values_of
 from tune.row import Fidelity, TrialRow, TrialRows
 
 if TYPE_CHECKING:
     from actors.target_group import TargetGroup
     from decoders.proposers.base import Proposer
     from decoders.trace import Trace
+    from tune.pairs import Judge, Pairs
 
 Rule = DecodeOptions
 """The options of a draft-free run that is recorded."""
@@ -75,7 +78,8 @@ class RowTrial(tune.Trainable):
     def step(self) -> dict[str, Any]:
         key = self.job.key(self.fidelity, self.options)
         row = self.job.rows.find(key) or self._run(key)
-        return {"done": True, "key": key, "status": row.status, **objectives(row)}
+        found = values_of(row, self.job.config.objectives)
+        return {"done": True, "key": key, "status": row.status, **found}
 
     def measure(self, key: str) -> TrialRow:
         """Find out; the subclass's part."""
@@ -85,11 +89,11 @@ class RowTrial(tune.Trainable):
         """What must be let go before this process ends in the middle of a trial."""
 
     def _run(self, key: str) -> TrialRow:
-        started = time.perf_counter()
+        started = time.time()
         limit = self.job.config.trial_seconds
 
         def expire() -> None:
-            self._fail(key, f"took longer than trial_seconds {limit:g}", limit)
+            self._write(self._failed(key, f"took longer than trial_seconds {limit:g}"), started)
             self.give_up()
             os._exit(1)
 
@@ -97,28 +101,20 @@ class RowTrial(tune.Trainable):
             with deadline(limit, expire):
                 row = self.measure(key)
         except Exception as error:  # the process's edge: a bad point must not end the sweep
-            text = f"{type(error).__name__}: {error}"
-            return self._fail(key, text, time.perf_counter() - started)
-        seconds = time.perf_counter() - started
-        return self.job.rows.write(row.model_copy(update={"seconds": seconds}))
+            row = self._failed(key, f"{type(error).__name__}: {error}")
+        return self._write(row, started)
 
-    def _fail(self, key: str, error: str, seconds: float) -> TrialRow:
-        row = failed_row(key, self.fidelity, self.options, error)
-        return self.job.rows.write(row.model_copy(update={"seconds": seconds}))
+    def _failed(self, key: str, error: str) -> TrialRow:
+        return failed_row(key, self.fidelity, self.options, error)
+
+    def _write(self, row: TrialRow, started: float) -> TrialRow:
+        times = {"started": started, "seconds": time.time() - started}
+        return self.job.rows.write(row.model_copy(update=times))
 
 
 def failed_row(key: str, fidelity: Fidelity, options: DecodeOptions, error: str) -> TrialRow:
     """The row of a trial that found nothing out."""
     return TrialRow(key=key, fidelity=fidelity, options=options, status="failed", error=error)
-
-
-def objectives(row: TrialRow) -> dict[str, float]:
-    """What the search maximises; nothing at all is worth zero."""
-    return {
-        "speed": row.speed_reference or 0.0,
-        "nfe": row.nfe_factor_reference or 0.0,
-        "accuracy": row.accuracy or 0.0,
-    }
 
 
 @contextmanager
@@ -213,4 +209,17 @@ class LiveTrial(RowTrial):
             if baseline is None or not baseline.done:
                 reason = baseline.error if baseline else "it did not run"
                 raise ValueError(f"its draft-free baseline has no result: {reason}")
-        return live_row(key, options, config, self.group, baseline)
+        return live_row(key, options, config, self.group, baseline, self._judge(baseline))
+
+    def _judge(self, baseline: TrialRow | None) -> Judge:
+        """Ends a drafting setting that cannot win, where that is asked for and can be told."""
+        job, config = self.job, self.job.config
+        if baseline is None or not config.live.stop_hopeless or config.objectives[0] not in TIMED:
+            return lambda pairs: None
+
+        def judge(pairs: Pairs) -> str | None:
+            reference_key = job.key("live", config.reference)
+            best = best_so_far(job.rows.all(), reference_key, config)
+            return why_hopeless(pairs.speed(), baseline, best)
+
+        return judge

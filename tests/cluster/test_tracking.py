@@ -26,7 +26,9 @@ def tracking(store: Path) -> Tracking:
 
 def child(trial_id: str, outcome: str = "FINISHED", **metrics: float) -> ChildRun:
     tags = {"error": "RuntimeError: out of memory"} if outcome == "FAILED" else {}
-    return ChildRun(trial_id, f"run {trial_id}", {"budget": 4}, metrics, tags, outcome, {})  # pyright: ignore[reportArgumentType] - a literal by parametrization
+    return ChildRun(
+        trial_id, f"run {trial_id}", {"budget": 4}, metrics, tags, outcome, {}, 100.0, 107.5
+    )  # pyright: ignore[reportArgumentType] - a literal by parametrization
 
 
 def test_the_store_is_a_database_in_runs_with_an_absolute_path(
@@ -67,6 +69,7 @@ def test_each_child_holds_its_own_parameters_metrics_and_data(tracking: Tracking
     for run_id, value in zip(ids, (1.0, 2.0), strict=True):
         run = tracking.client.get_run(run_id)
         assert run.info.status == "FINISHED"
+        assert (run.info.start_time, run.info.end_time) == (100_000, 107_500), "the trial's own"
         assert run.data.params == {"budget": "4"}
         assert run.data.metrics == {"nfe": value}
         assert run.data.tags["mlflow.parentRunId"] == parent
@@ -128,7 +131,7 @@ from pathlib import Path
 from cluster.tracking import ChildRun, DataSource, Tracking, tracking_uri
 tracking = Tracking(tracking_uri(Path("runs")), Path("runs/artifacts"))
 parent = tracking.parent("elsewhere", "elsewhere")
-child = ChildRun("t", "t", {}, {"x": 1.0}, {}, "FINISHED", {})
+child = ChildRun("t", "t", {}, {"x": 1.0}, {}, "FINISHED", {}, 1.0, 2.0)
 tracking.log_child(parent, child, DataSource("d", "1", "{}"), None)
 print(parent, tracking.children(parent)["t"][0])
 """

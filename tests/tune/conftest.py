@@ -17,7 +17,8 @@ from drafters.config import DrafterConfig
 from drafters.order_model import OrderModelConfig, build_order_model
 from models.config import TargetConfig
 from tests.text_target import save_text_target
-from tune.config import LiveConfig, Range, ReplayConfig, SpaceConfig, SweepConfig, TasksConfig
+from tune.config import LiveConfig, ReplayConfig, SweepConfig, TasksConfig
+from tune.space_config import Range, SpaceConfig
 
 
 class InProcess:

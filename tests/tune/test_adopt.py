@@ -11,7 +11,8 @@ from decoders.draft_graph import load_graphs
 from models.config import TargetConfig
 from tests.text_target import save_text_target
 from tune.adopt import AdoptConfig, adopt, calibrated_graph, claim, trained_order
-from tune.config import LiveConfig, Range, ReplayConfig, SpaceConfig, SweepConfig, TasksConfig
+from tune.config import LiveConfig, ReplayConfig, SweepConfig, TasksConfig
+from tune.space_config import Range, SpaceConfig
 
 
 @pytest.fixture(scope="module")

@@ -68,6 +68,39 @@ def test_an_approximate_champion_needs_a_bound() -> None:
         ChampionPolicy(approximate=True)
 
 
+def test_bounds_hold_for_exact_trials_too() -> None:
+    near = row("near", chain(8, cap=0.5), speed=3.0, correct="+++++++-")
+    assert winner(near, policy=ChampionPolicy(max_loss=0.05)) == "ref"
+    quick, slow = (
+        row(name, chain(8), speed=speed).model_copy(update={"latency_p95": seconds})
+        for name, speed, seconds in (("quick", 1.5, 0.9), ("slow", 2.0, 1.1))
+    )
+    assert winner(quick, slow) == "slow"
+    assert winner(quick, slow, policy=ChampionPolicy(max_latency=1.0)) == "quick"
+    assert winner(slow, policy=ChampionPolicy(max_latency=0.5)) is None, "not the reference either"
+
+
+def test_the_first_objective_says_who_wins_and_the_next_ones_among_equals() -> None:
+    fast = row("fast", chain(2), speed=2.0, nfe_factor=1.5)
+    frugal = row("frugal", chain(8), speed=1.2, nfe_factor=3.0)
+    also = row("also", chain(9), speed=1.3, nfe_factor=3.0)
+    rows = [REFERENCE, fast, frugal, also]
+    assert choose_champion(rows, "ref", POLICY, ("speed",)) == fast
+    assert choose_champion(rows, "ref", POLICY, ("nfe", "speed")) == also
+
+
+def test_settings_that_seem_too_slow_are_tried_last() -> None:
+    reference = row("r", standard(), fidelity="replay")
+    rows = [
+        row(name, chain(budget), fidelity="replay", speed=speed).model_copy(
+            update={"latency_p95": seconds}
+        )
+        for name, budget, speed, seconds in (("a", 4, 2.0, 1.5), ("b", 5, 1.5, 0.5))
+    ]
+    found = choose_live([reference, *rows], reference, 2, policy=ChampionPolicy(max_latency=1.0))
+    assert [r.key for r in found] == ["b", "a"]
+
+
 def test_live_trials_are_the_best_of_each_method_and_rule_then_the_next() -> None:
     reference = row("r", standard(), fidelity="replay")
     rows = [

@@ -12,8 +12,9 @@ from cluster.configuration import load_config
 from decoders.options import COLDEST, OPTIONS_OF, PROPOSERS, DecodeOptions
 from tests.reference.families import family_spec
 from tune.check import fitting_space
-from tune.config import LiveConfig, SpaceConfig, SweepConfig
+from tune.config import LiveConfig, SweepConfig
 from tune.space import INACTIVE, KNOBS, draw_setting, flat_knobs, knobs_of, option_values, spell
+from tune.space_config import SpaceConfig
 from tune.stages import live_settings, with_lossy
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

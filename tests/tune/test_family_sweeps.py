@@ -10,7 +10,8 @@ from models.config import TargetConfig
 from serve.app import serving
 from serve.config import load_serve_config
 from tests.family_text import save_family_target
-from tune.config import LiveConfig, Range, ReplayConfig, SpaceConfig, SweepConfig, TasksConfig
+from tune.config import LiveConfig, ReplayConfig, SweepConfig, TasksConfig
+from tune.space_config import Range, SpaceConfig
 from tune.sweep import run_sweep
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

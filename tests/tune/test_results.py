@@ -14,6 +14,7 @@ from cluster.configuration import RunConfig
 from serve.config import ServeConfig
 from tests.tune.rows import chain, row, standard
 from tune.config import SweepConfig
+from tune.coordinates import axes_of
 from tune.folder import open_folder
 from tune.leaderboard import comma_separated, markdown
 from tune.plan import Stage
@@ -29,6 +30,9 @@ ROWS = [
     row("frugal", chain(20), speed=1.2, nfe_factor=3.0),
     row("replayed", chain(5), fidelity="replay", speed=1.9),
     failed_row("broken", "live", chain(6), "GroupError: out of memory"),
+    row("slow", chain(32), speed=0.5).model_copy(
+        update={"status": "stopped", "error": "0.50 [0.45, 0.55] of standard decoding's tokens/s"}
+    ),
 ]
 
 
@@ -61,10 +65,11 @@ def test_tables_are_current_after_every_row(tmp_path: Path) -> None:
 def test_plots_are_whole_files(tmp_path: Path) -> None:
     made = results(tmp_path)
     made.write_plots()
-    assert (made.folder.path / "pareto.png").read_bytes()[:4] == b"\x89PNG"
-    html = (made.folder.path / "pareto.html").read_text()
-    assert "chain budget=20" in html
-    assert '<script src="http' not in html, "it opens without a network"
+    for name in ("pareto", "parallel"):
+        assert (made.folder.path / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+        html = (made.folder.path / f"{name}.html").read_text()
+        assert '<script src="http' not in html, "it opens without a network"
+    assert "chain budget=20" in (made.folder.path / "pareto.html").read_text()
     assert not list(made.folder.path.glob(".*partial"))
 
 
@@ -73,15 +78,29 @@ def test_the_leaderboard_ranks_by_forwards_and_names_the_champion() -> None:
     assert text.index("chain budget=20") < text.index("**chain budget=4") < text.index("| standard")
     assert "(champion)" in text
     assert "live: chain budget=6 cap=1 T=0: GroupError: out of memory" in text
+    assert "| chain budget=32" not in text, "what was stopped has no finished row"
+    stopped = text[text.index("## STOPPED") : text.index("## FAILED")]
+    assert "chain budget=32 cap=1 T=0: 0.50 [0.45, 0.55] of standard" in stopped
 
 
 def test_the_table_of_everything_has_a_line_for_each_trial() -> None:
     lines = list(csv.DictReader(io.StringIO(comma_separated(ROWS, ROWS[1]))))
-    assert [line["key"] for line in lines] == ["frugal", "fast", "ref", "replayed", "broken"]
-    assert [line["status"] for line in lines][-1] == "failed"
-    assert lines[-1]["error"] == "GroupError: out of memory"
+    keys = ["frugal", "fast", "ref", "replayed", "broken", "slow"]
+    assert [line["key"] for line in lines] == keys
+    assert [line["status"] for line in lines][-2:] == ["failed", "stopped"]
+    assert lines[-2]["error"] == "GroupError: out of memory"
     assert [line["key"] for line in lines if line["champion"] == "True"] == ["fast"]
     assert {line["gamma"] for line in lines} == {"-"}
+
+
+def test_a_sweep_is_drawn_along_the_knobs_that_differ() -> None:
+    plotted = [each for each in ROWS if each.done]
+    axes = {axis.title: axis for axis in axes_of(plotted)}
+    assert list(axes)[:3] == ["method", "budget", "fidelity"], "one cap, one temperature: no axis"
+    budget = axes["budget"]
+    assert budget.ticks == ("-", "4", "5", "20"), "a method without the knob has a place too"
+    assert [budget.ticks[int(v)] for v in budget.values] == ["-", "4", "20", "5"]
+    assert axes["accuracy"].values == (1.0,) * 4
 
 
 points = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12)
@@ -112,6 +131,7 @@ def test_the_end_names_best_store_failures_and_the_next_commands(tmp_path: Path)
     assert "maskahead ui" in text
     assert "sqlite:////x/mlflow.db" in text
     assert "FAILED live: chain budget=6 cap=1 T=0: GroupError: out of memory" in text
+    assert "STOPPED live: chain budget=32 cap=1 T=0: 0.50 [0.45, 0.55]" in text
     assert "* chain budget=4 cap=1 T=0" in text
 
 

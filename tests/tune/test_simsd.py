@@ -14,9 +14,10 @@ from models.config import TargetConfig
 from tests.conftest import tiny_model
 from tests.text_target import save_text_target
 from tests.tune.conftest import InProcess
-from tune.config import LiveConfig, SpaceConfig, SweepConfig, TasksConfig
+from tune.config import LiveConfig, SweepConfig, TasksConfig
 from tune.live import live_row
 from tune.space import first_settings, simsd_settings, spell
+from tune.space_config import SpaceConfig
 
 SPACE = SpaceConfig(
     methods=("chain", "simsd"),
