@@ -1,19 +1,22 @@
 """Continuous batching: one thread decodes a batch that requests join and leave between rounds.
 
 Clients live on event loops, the forwards on this thread; what passes between them are deltas. The
-engine is the same one that offline decoding uses, so a streamed answer equals the plain one.
+engine is the same one that offline decoding uses, so a streamed answer equals the plain one. Who
+joins, and who is parked when memory is short, is decided in :mod:`actors.waiting_line`.
 """
 
-import itertools
 import threading
-from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import count
 
+from actors.engine_stats import Counters, EngineStats, memory_stats
+from actors.scheduler import Scheduler
 from actors.ticket import Delta, Ticket
+from decoders.cache_memory import BlockKeeper, CacheMemory
 from decoders.engine import Engine
 from decoders.request import Request
-from decoders.sequence import Sequence as Decoding
 
 
 class EngineClosed(RuntimeError):
@@ -21,18 +24,24 @@ class EngineClosed(RuntimeError):
 
 
 class BatchingEngine:
-    """Streams answers of ``engine``, at most ``max_batch`` requests in a forward, first come first
-    served beyond that. Thread-safe; owns a thread until :meth:`close`."""
+    """Streams answers of ``engine``, at most ``max_batch`` requests in a forward, whose prefixes
+    take no more than ``cache_tokens`` (``None``: there is no limit, and nothing is kept for later
+    requests). Thread-safe; owns a thread until :meth:`close`."""
 
-    def __init__(self, engine: Engine, max_batch: int) -> None:
+    def __init__(self, engine: Engine, max_batch: int, cache_tokens: int | None = None) -> None:
         if max_batch < 1:
             raise ValueError(f"max_batch {max_batch} must be at least 1")
         self.engine = engine
         self.max_batch = max_batch
-        self._decoder = engine.decoder()
-        self._numbers = itertools.count()
-        self._waiting: deque[Ticket] = deque()
-        self._running: dict[str, tuple[Ticket, Decoding]] = {}
+        self._memory = None
+        if cache_tokens is not None:
+            assert isinstance(engine.target, BlockKeeper), "its prefix cache is what is limited"
+            self._memory = CacheMemory(engine.target, cache_tokens)
+        self._decoder = engine.decoder(memory=self._memory)
+        self._counters = Counters()
+        self._scheduler = Scheduler(self._decoder, max_batch, self._counters)
+        self._numbers = count()
+        self._arrived: list[tuple[int, Ticket]] = []
         self._state = threading.Condition()
         self._claim = threading.Lock()
         self._claimed = self._in_round = self._closing = False
@@ -43,12 +52,23 @@ class BatchingEngine:
     @property
     def num_running(self) -> int:
         """Requests in the current batch."""
-        return len(self._running)
+        return len(self._scheduler.running)
 
     @property
     def num_waiting(self) -> int:
         """Requests that wait for a place in the batch."""
-        return len(self._waiting)
+        waiting = (*(t for _, t in self._arrived), *(m.ticket for m in self._scheduler.line))
+        return sum(not ticket.cancelled for ticket in waiting)
+
+    def stats(self) -> EngineStats:
+        """How the engine stands and what it did so far."""
+        return EngineStats(
+            running=self.num_running,
+            waiting=self.num_waiting,
+            max_batch=self.max_batch,
+            **asdict(self._counters),
+            **memory_stats(self._memory),
+        )
 
     def check(self) -> None:
         """Raise what ended the engine, if anything did."""
@@ -97,19 +117,18 @@ class BatchingEngine:
         self._thread.join()
 
     def _enqueue(self, request: Request, stop: Sequence[str]) -> Ticket:
-        internal_id = f"{next(self._numbers)}:{request.id}"
-        ticket = Ticket(request, internal_id, self.engine.codec, stop)
+        number = next(self._numbers)
+        ticket = Ticket(request, f"{number}:{request.id}", self.engine.codec, stop)
         with self._state:
             self.check()
-            self._waiting.append(ticket)
+            self._arrived.append((number, ticket))
             self._state.notify_all()
         return ticket
 
     def _leave(self, ticket: Ticket) -> None:
         ticket.cancelled = True
         with self._state:
-            if ticket in self._waiting:
-                self._waiting.remove(ticket)
+            self._state.notify_all()
 
     def _main(self) -> None:
         reason: Exception = EngineClosed("the batching engine was closed")
@@ -118,10 +137,10 @@ class BatchingEngine:
                 try:
                     self._round()
                 except Exception as error:  # a failed forward ends its batch, not the thread
-                    self._empty_batch(error)
+                    self._scheduler.fail(error)
                 finally:
                     self._end_round()
-            self._empty_batch(reason)
+            self._scheduler.fail(reason)
         except Exception as error:  # the target could not even free its slots
             reason = error
         finally:
@@ -132,7 +151,8 @@ class BatchingEngine:
 
         def ready() -> bool:
             return self._closing or (
-                not self._claimed and (bool(self._waiting) or bool(self._running))
+                not self._claimed
+                and bool(self._arrived or self._scheduler.line or self._scheduler.running)
             )
 
         with self._state:
@@ -146,55 +166,33 @@ class BatchingEngine:
             self._state.notify_all()
 
     def _round(self) -> None:
-        """Leave, join, forward, deliver."""
-        for request_id, (ticket, _) in list(self._running.items()):
-            if ticket.cancelled:
-                self._remove(request_id)
-        self._admit()
-        if not self._running:
+        """Leave, park, join, forward, deliver."""
+        with self._state:
+            arrived, self._arrived = self._arrived, []
+        for number, ticket in arrived:
+            self._scheduler.receive(ticket, number)
+        self._scheduler.fill()
+        if not self._scheduler.running:
             return
+        self._counters.begin_round()
         results = {result.request.id: result for result in self._decoder.step()}
-        for request_id, (ticket, decoding) in list(self._running.items()):
-            delta = ticket.advance(decoding, results.get(request_id))
+        for member in list(self._scheduler.running.values()):
+            rounds = member.decoding.rounds
+            self._counters.add(rounds[member.counted :])
+            member.counted = len(rounds)
+            delta = member.ticket.advance(member.decoding, results.get(member.id))
             if delta is not None and delta.result is not None:
-                self._remove(request_id)
+                self._counters.finished += 1
+                self._scheduler.remove(member)
             if delta is not None:
-                ticket.put(delta)
-
-    def _admit(self) -> None:
-        while len(self._running) < self.max_batch and self._waiting:
-            with self._state:
-                if not self._waiting:
-                    return
-                ticket = self._waiting.popleft()
-            try:
-                decoding = self._decoder.add(ticket.request)
-            except ValueError as error:
-                ticket.put(error)
-            except Exception as error:
-                ticket.put(error)
-                raise
-            else:
-                self._running[ticket.request.id] = (ticket, decoding)
-
-    def _remove(self, request_id: str) -> None:
-        del self._running[request_id]
-        if request_id in self._decoder.active:
-            self._decoder.remove(request_id)
-
-    def _empty_batch(self, error: Exception) -> None:
-        """Fail every running request and free its slot."""
-        for ticket, _ in self._running.values():
-            ticket.put(error)
-        self._running.clear()
-        for request_id in list(self._decoder.active):
-            self._decoder.remove(request_id)
+                member.ticket.put(delta)
 
     def _end(self, reason: Exception) -> None:
         with self._state:
             self._ended = reason
-            for ticket in self._waiting:
+            for _, ticket in self._arrived:
                 ticket.put(reason)
-            self._waiting.clear()
+            self._arrived = []
+            self._scheduler.dismiss(reason)
             self._in_round = False
             self._state.notify_all()

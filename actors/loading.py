@@ -7,6 +7,7 @@ from decoders.engine import Engine
 from decoders.options import METHODS
 from decoders.proposers.registry import open_drafters
 from drafters.config import DrafterConfig
+from models.cache_size import cache_size
 from models.checkpoint import find_checkpoint, target_spec
 from models.config import TargetConfig
 from models.devices import find_device
@@ -52,6 +53,11 @@ def check_ranks_fit(config: TargetConfig) -> None:
     for: together on the CPU, each on a GPU of its own."""
     device = find_device(config.device)
     check_room(target_spec(config), config, device, config.tp if device.is_shared else 1)
+
+
+def cache_tokens(config: TargetConfig, max_batch: int, wanted: int | None) -> int | None:
+    """Tokens of prefix cache beside a loaded target (:mod:`models.cache_size`)."""
+    return cache_size(target_spec(config), config, find_device(config.device), max_batch, wanted)
 
 
 def absolute_paths(

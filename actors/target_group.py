@@ -46,6 +46,7 @@ class TargetGroup:
         drafter: DrafterConfig,
         methods: Iterable[str] = METHODS,
         max_batch: int = 8,
+        max_cache_tokens: int | None = None,
         name: str | None = None,
     ) -> TargetGroup:
         """Load a target, once, on ``target.tp`` ranks; returns when it can decode.
@@ -56,7 +57,8 @@ class TargetGroup:
         from actors.loading import absolute_paths, check_target
 
         check_target(target)
-        setup = GroupSetup(*absolute_paths(target, drafter), tuple(methods), max_batch)
+        paths = absolute_paths(target, drafter)
+        setup = GroupSetup(*paths, tuple(methods), max_batch, max_cache_tokens)
         name = name or f"target-{uuid.uuid4().hex[:8]}"
         keeper = RemoteGroupKeeper.options(name=name, namespace=NAMESPACE).remote(setup)
         group = cls(name, keeper, owned=True)

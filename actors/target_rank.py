@@ -13,7 +13,7 @@ import threading
 import traceback
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,8 @@ class GroupSetup:
     """Decoding methods whose drafters are loaded."""
     max_batch: int
     """Most streamed requests that share a forward."""
+    max_cache_tokens: int | None = None
+    """Tokens of their prefix cache; by default what there is room for once the target is loaded."""
 
     @property
     def named(self) -> str:
@@ -121,6 +123,7 @@ class TargetRank:
     def _lead(self, forwarder: Forwarder) -> None:
         from actors.batching import BatchingEngine
         from actors.drafter_actor import open_remote_drafters
+        from actors.loading import cache_tokens
         from decoders.engine import Engine
         from decoders.proposers.registry import open_drafters
         from models.digests import digest
@@ -129,7 +132,10 @@ class TargetRank:
         opener = {"target": open_drafters, "actor": open_remote_drafters}[setup.drafter.placement]
         proposers = opener(folder, forwarder.spec, setup.drafter, set(setup.methods))
         self._digest = digest(folder)
-        self._batching = BatchingEngine(Engine(folder, forwarder, proposers), setup.max_batch)
+        tokens = cache_tokens(setup.target, setup.max_batch, setup.max_cache_tokens)
+        self._batching = BatchingEngine(
+            Engine(folder, forwarder, proposers), setup.max_batch, tokens
+        )
 
     def _follow(self, share: Target, ranks: Ranks) -> None:
         from models.ranks import leave_ranks
@@ -219,6 +225,7 @@ class TargetRank:
                 "methods": ["standard", "threshold", *self._batching.engine.proposers],
                 "running": self._batching.num_running,
                 "waiting": self._batching.num_waiting,
+                "stats": asdict(self._batching.stats()),
             }
         return facts
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from decoders.auto_budget import AutoBudget
+from decoders.cache_memory import CacheMemory
 from decoders.companion import Companion
 from decoders.cost_curve import CostCurve, cached_cost_curve
 from decoders.forwarder import Forwarder
@@ -54,9 +55,17 @@ class Engine:
             raise ValueError(f"id {twice[0]!r} stands on more than one row")
         return [build_request(row, options, self.codec) for row in rows]
 
-    def decoder(self, observer: Observer | None = None, hidden: bool = False) -> Decoder:
-        """A fresh, empty batch on this target; with ``hidden``, one that shows hidden states."""
-        return Decoder(self.target, self.proposers, observer, self._slots, self.auto, hidden)
+    def decoder(
+        self,
+        observer: Observer | None = None,
+        hidden: bool = False,
+        memory: CacheMemory | None = None,
+    ) -> Decoder:
+        """A fresh, empty batch on this target; with ``hidden``, one that shows hidden states; with
+        a ``memory``, one whose prefixes share it."""
+        return Decoder(
+            self.target, self.proposers, observer, self._slots, self.auto, hidden, memory
+        )
 
     def _cost_curve(self, anew: bool) -> CostCurve:
         """What a forward of this target costs here: measured once on every kind of machine, unless

@@ -14,12 +14,14 @@ from torch import Tensor
 
 from decoders.auto_budget import AutoBudget
 from decoders.batch_drafting import BatchDrafting, Proposers, is_auto, mean_prefix
+from decoders.cache_memory import CacheMemory
 from decoders.companion import Companion, MaskedForwarder
 from decoders.copies import Copies, copy_batch
 from decoders.cost_curve import measure_cost_curve
 from decoders.forwarder import Forwarder
 from decoders.options import DRAFT_FREE
 from decoders.passage import Judgement, Passage, judge_part
+from decoders.prefilling import Prefilling
 from decoders.proposers.base import Draft
 from decoders.refusals import check_request
 from decoders.request import Request, Result, Round
@@ -49,21 +51,31 @@ class Decoder:
         slots: Iterator[int] | None = None,
         auto: AutoBudget | None = None,
         hidden: bool = False,
+        memory: CacheMemory | None = None,
     ) -> None:
         """``slots`` are free slot numbers, ``auto`` is what was learnt for ``budget: auto``:
         batches that share a target share both. With ``hidden`` the observer is shown the target's
-        hidden states, whether a drafter reads them or not."""
+        hidden states, whether a drafter reads them or not. With a ``memory`` requests begin with
+        what is kept of earlier ones, and who adds them minds what it has room for."""
         self.target = target
         self.proposers = proposers
         self.observer = observer
         self.hidden = hidden
+        self.memory = memory
         self.active: dict[str, Sequence] = {}
         self._slots = count() if slots is None else slots
         self.auto = auto or AutoBudget(lambda anew: measure_cost_curve(target, next(self._slots)))
         self.drafting = BatchDrafting(proposers, self.auto)
+        self.prefilling = Prefilling(target, memory)
 
     def add(self, request: Request) -> Sequence:
         """Let a request join the batch; raises ``ValueError`` for one that cannot be decoded."""
+        sequence = self.prepare(request)
+        self.join(sequence)
+        return sequence
+
+    def prepare(self, request: Request) -> Sequence:
+        """A request that may join; raises ``ValueError`` for one that cannot be decoded."""
         check_request(request, self.target.spec)
         if request.options.drafts and request.options.method not in self.proposers:
             loaded = ", ".join((*DRAFT_FREE, *self.proposers))
@@ -71,46 +83,56 @@ class Decoder:
                 f"decode.method {request.options.method}: its drafter is not loaded; valid here: "
                 f"{loaded}"
             )
+        sequence = Sequence(request, next(self._slots), self.target.spec)
+        if self.memory is not None:
+            self.memory.check(sequence)
+        return sequence
+
+    def join(self, sequence: Sequence) -> None:
+        """Let a prepared request join the batch, or a parked one go on where it was."""
+        request = sequence.request
         if request.id in self.active:
             raise ValueError(f"id {request.id!r} is already being decoded")
-        sequence = Sequence(request, next(self._slots), self.target.spec)
-        refresh = request.options.cache_refresh
-        self.target.open_slot(sequence.slot, sequence.whole_length, refresh)
+        # Where memory is short, a prefix grows with its text.
+        length = sequence.whole_length if self.memory is None else 0
+        self.target.open_slot(sequence.slot, length, request.options.cache_refresh)
         self.active[request.id] = sequence
+
+    def park(self, request_id: str) -> Sequence:
+        """Take a request out of the batch and free its prefix; it may join again, and its output
+        will be the same."""
+        sequence = self.active[request_id]
+        self.prefilling.keep(sequence)
+        self.remove(request_id)
+        sequence.park()
         return sequence
 
     def remove(self, request_id: str) -> None:
         """Drop a request (finished or cancelled) and free its prefix."""
         slot = self.active.pop(request_id).slot
         self.target.close_slot(slot)
+        if self.memory is not None:
+            self.memory.release(slot)
         for companion in self.drafting.companions:
             companion.leave(slot)
 
     @torch.inference_mode()
     def step(self) -> list[Result]:
         """One forward for every active request; returns those that it finished."""
+        if self.memory is not None:
+            self.memory.claim(list(self.active.values()))
         done = [s for s in self.active.values() if s.request.options.max_new_tokens == 0]
-        running = [s for s in self.active.values() if s not in done]
-        for sequence in running:
-            self._prefill(sequence)
-        masked = [sequence for sequence in running if sequence.request.options.masked]
-        stepping = [sequence for sequence in running if sequence not in masked]
+        ready = self.prefilling.ready([s for s in self.active.values() if s not in done])
+        masked = [sequence for sequence in ready if sequence.request.options.masked]
+        stepping = [sequence for sequence in ready if sequence not in masked]
         if masked:
             done += self._masked_round(masked)
         if stepping:
             done += self._round(stepping)
         for sequence in done:
+            self.prefilling.keep(sequence)
             self.remove(sequence.request.id)
         return [sequence.result() for sequence in done]
-
-    def _prefill(self, sequence: Sequence) -> None:
-        if not sequence.prefilled and sequence.aligned_prompt:
-            prompt = sequence.request.prompt_ids[: sequence.aligned_prompt]
-            self.target.prefill(sequence.slot, prompt)
-            # A bidirectional target only notes the prompt down: that is no forward.
-            if sequence.spec.topology == "block_causal":
-                sequence.rounds.append(Round("prefill"))
-        sequence.prefilled = True
 
     def _masked_round(self, sequences: list[Sequence]) -> list[Sequence]:
         """Leave the round to the method that verifies under a mask of its own."""

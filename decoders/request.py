@@ -42,6 +42,8 @@ class Result:
     stop_reason: StopReason
     rounds: tuple[Round, ...] = field(repr=False)
     seconds: float
+    cache_hits: int = 0
+    """Prompt tokens whose keys and values were kept of earlier requests."""
 
     @property
     def nfe(self) -> int:

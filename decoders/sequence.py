@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from decoders.auto_budget import kind_of
+from decoders.balance import MOST
 from decoders.boundary import Leg, Opening, nearest
 from decoders.copies import Copies, arrange
 from decoders.noise import NoiseTables
+from decoders.options import DecodeOptions
 from decoders.proposers.base import Place
 from decoders.request import Request, Result, Round
 from decoders.rules import Step
@@ -38,7 +40,11 @@ class Sequence:
         self._noise = NoiseTables(spec, request.noise_seed, request.options.coupled)
         self.committed: list[int] = list(request.prompt_ids[: self.aligned_prompt])
         self.unstored: State | None = None
+        self.held = 0
+        """Tokens of the text before the active block that a slot was filled with so far."""
         self.prefilled = False
+        self.cache_hits = 0
+        """Prompt tokens whose keys and values were there already."""
         tail = request.prompt_ids[self.aligned_prompt :]
         masks = (spec.mask_token_id,) * (spec.block_size - len(tail))
         self._open_block((*tail, *masks))
@@ -58,6 +64,30 @@ class Sequence:
     @property
     def block_start(self) -> int:
         return len(self.committed)
+
+    @property
+    def stored_length(self) -> int:
+        """Tokens that its prefix holds once it is prefilled: all before the active block, but a
+        full one that the next forward stores."""
+        return self.block_start - (self.spec.block_size if self.unstored is not None else 0)
+
+    @property
+    def most_stored(self) -> int:
+        """What :attr:`stored_length` comes to at most: the last block is never stored."""
+        return max(self.aligned_prompt, self.whole_length - self.spec.block_size)
+
+    @property
+    def stored_text(self) -> tuple[int, ...]:
+        return tuple(self.committed[: self.stored_length])
+
+    @property
+    def scratch(self) -> int:
+        """Tokens beyond its prefix that a forward may write."""
+        return scratch_blocks(self.request.options) * self.spec.block_size
+
+    def park(self) -> None:
+        """Its slot is given to others: what it has committed remains, its prefix does not."""
+        self.held, self.prefilled, self.openings = 0, False, {}
 
     @property
     def next_start(self) -> int:
@@ -166,5 +196,17 @@ class Sequence:
             token_ids=ids,
             stop_reason="stop" if stopped else "length",
             rounds=tuple(self.rounds),
+            cache_hits=self.cache_hits,
             seconds=time.perf_counter() - self.started,
         )
+
+
+def scratch_blocks(options: DecodeOptions) -> int:
+    """Blocks beyond the prefix that a forward may write: the one to store and the active one, an
+    active one and its slots under a mask, and every full draft that another block rides behind."""
+    if options.masked:
+        return 3
+    if not options.drafts or not (options.cross_block or options.draft_refresh):
+        return 2
+    most = MOST if options.budget == "auto" else options.budget
+    return 3 + most // 2

@@ -5,6 +5,14 @@ from torch import Tensor
 
 from models.spec import TargetSpec
 
+GROWTH = 64
+"""Tokens by which a prefix's memory grows: what it takes is known without looking at it."""
+
+
+def capacity_for(tokens: int) -> int:
+    """Tokens of memory that a prefix takes which was asked to hold ``tokens``."""
+    return -(-tokens // GROWTH) * GROWTH
+
 
 class PrefixCache:
     """Keys and values ``[layers, K, capacity, E]``, of which the first ``length`` tokens count.
@@ -29,12 +37,12 @@ class PrefixCache:
         self.values = torch.empty(shape, dtype=dtype, device=device)
 
     def reserve(self, tokens: int) -> None:
-        """Make room for ``tokens`` beyond the prefix; capacity at least doubles when it grows, and
-        scratch is lost (offered blocks need no more room than they had)."""
+        """Make room for ``tokens`` beyond the prefix; where memory grows, scratch is lost (offered
+        blocks need no more room than they had)."""
         need = self.length + tokens
         if need <= self.keys.shape[2]:
             return
-        capacity = max(need, 2 * self.keys.shape[2])
+        capacity = capacity_for(need)
         self.keys = self._grown(self.keys, capacity)
         self.values = self._grown(self.values, capacity)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from models.cache import PrefixCache
+from models.cache import PrefixCache, capacity_for
 from models.spec import TargetSpec
 
 FIRST_ROWS = 4096
@@ -75,7 +75,8 @@ class PooledPrefix(PrefixCache):
     def __init__(self, pool: KeyValuePool, tokens: int) -> None:
         super().__init__(pool.spec, pool.num_kv_heads, pool.keys.dtype, pool.keys.device)
         self.pool = pool
-        self.start, self.capacity = pool.find(tokens), tokens
+        self.capacity = capacity_for(tokens)
+        self.start = pool.find(self.capacity)
         self.look()
 
     @property
@@ -90,12 +91,11 @@ class PooledPrefix(PrefixCache):
         self.values = self.pool.values[:, rows].transpose(1, 2)
 
     def reserve(self, tokens: int) -> None:
-        """Make room for ``tokens`` beyond the prefix; a run that is too short is moved, and at
-        least doubled."""
+        """Make room for ``tokens`` beyond the prefix; a run that is too short is moved."""
         need = self.length + tokens
         if need <= self.capacity:
             return
-        capacity = max(need, 2 * self.capacity)
+        capacity = capacity_for(need)
         start, kept = self.pool.find(capacity), slice(self.start, self.behind)
         for memory in (self.pool.keys, self.pool.values):
             memory[:, start : start + self.length] = memory[:, kept]

@@ -24,6 +24,7 @@ from models.attention import (
 )
 from models.cache import PrefixCache
 from models.int8 import holds_int8
+from models.kept_blocks import KeptBlocks
 from models.queries import Query, forward_queries
 from models.transfer import to_device
 from models.transformer import Attend, Transformer
@@ -68,6 +69,7 @@ class Target:
         self.spec = model.spec
         self.num_kv_heads = num_kv_heads or model.spec.num_kv_heads
         self.caches: dict[int, PrefixCache] = {}
+        self.kept = KeptBlocks()
 
     @property
     def device(self) -> torch.device:
@@ -183,6 +185,20 @@ class Target:
     def retract(self, slot: int, length: int) -> None:
         """Keep only the first ``length`` tokens of the slot's prefix, a whole number of blocks."""
         self.caches[slot].retract(length)
+
+    @torch.inference_mode()
+    def keep(self, slot: int, first: int, numbers: Sequence[int]) -> None:
+        """Keep copies of the slot's blocks from the ``first``-th on, under ``numbers``."""
+        self.kept.keep(self.caches[slot], first, numbers)
+
+    @torch.inference_mode()
+    def restore(self, slot: int, numbers: Sequence[int]) -> None:
+        """Begin the slot's empty prefix with kept blocks."""
+        self.kept.restore(self.caches[slot], numbers)
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        """Forget kept blocks."""
+        self.kept.drop(numbers)
 
     def _attend_copies(self, batch: CopyBatch) -> Attend:
         """Prefix, optional parent copy and own block, merged by log-sum-exp."""

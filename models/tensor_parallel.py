@@ -167,6 +167,12 @@ def sharded_target(model: Transformer, ranks: Ranks) -> AnyTarget:
     return open_target(model, ranks)
 
 
+def caching(target: AnyTarget) -> Target:
+    """A target that has a prefix cache; only such ones are asked what needs one."""
+    assert not isinstance(target, FullTarget), "a bidirectional target has no prefix cache"
+    return target
+
+
 class Operation(IntEnum):
     """What rank 0 announces; a header is the operation and two counts or ids."""
 
@@ -177,6 +183,9 @@ class Operation(IntEnum):
     FORWARD = 4
     ADOPT = 5
     QUERIES = 6
+    KEEP = 7
+    RESTORE = 8
+    DROP = 9
 
 
 class LeadingTarget:
@@ -224,10 +233,24 @@ class LeadingTarget:
 
     def forward_queries(self, queries: Sequence[Query]) -> Tensor:
         """Logits ``[R, V]`` of masked queries' rows; every rank stores its share."""
-        assert not isinstance(self.local, FullTarget), "masked queries need a prefix cache"
         message = pack_queries(queries)
         self._announce(Operation.QUERIES, len(message), 0, message)
-        return self.local.forward_queries(queries)
+        return caching(self.local).forward_queries(queries)
+
+    def keep(self, slot: int, first: int, numbers: Sequence[int]) -> None:
+        """Keep, on every rank, copies of its share of the slot's blocks from the ``first``-th."""
+        self._announce(Operation.KEEP, slot, len(numbers), torch.tensor([first, *numbers]))
+        caching(self.local).keep(slot, first, numbers)
+
+    def restore(self, slot: int, numbers: Sequence[int]) -> None:
+        """Begin the slot's empty prefix with kept blocks, on every rank."""
+        self._announce(Operation.RESTORE, slot, len(numbers), torch.tensor(numbers))
+        caching(self.local).restore(slot, numbers)
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        """Forget kept blocks on every rank."""
+        self._announce(Operation.DROP, len(numbers), 0, torch.tensor(numbers))
+        caching(self.local).drop(numbers)
 
     def stop(self) -> None:
         """Let the other ranks return from :func:`follow`."""
@@ -248,14 +271,20 @@ def follow(target: AnyTarget, ranks: Ranks) -> None:
         return ranks.announce(torch.empty(size, dtype=torch.int64))
 
     def queries(size: int, _: int) -> None:
-        assert not isinstance(target, FullTarget), "masked queries need a prefix cache"
-        target.forward_queries(unpack_queries(payload(size)))
+        caching(target).forward_queries(unpack_queries(payload(size)))
+
+    def keep(slot: int, count: int) -> None:
+        first, *numbers = payload(1 + count).tolist()
+        caching(target).keep(slot, first, numbers)
 
     run: dict[Operation, Callable[[int, int], object]] = {
         Operation.QUERIES: queries,
         Operation.OPEN: lambda slot, length: target.open_slot(slot, length, int(payload(1))),
         Operation.CLOSE: lambda slot, _: target.close_slot(slot),
         Operation.ADOPT: target.adopt,
+        Operation.KEEP: keep,
+        Operation.RESTORE: lambda s, count: caching(target).restore(s, payload(count).tolist()),
+        Operation.DROP: lambda count, _: caching(target).drop(payload(count).tolist()),
         Operation.PREFILL: lambda slot, size: target.prefill(slot, payload(size).tolist()),
         Operation.FORWARD: lambda copies, rows: target.forward(
             unpack(payload(copies * (3 + target.spec.block_size) + rows), copies, target.spec)

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 
 from actors.batching import BatchingEngine
-from actors.loading import open_engine
+from actors.loading import cache_tokens, open_engine
 from actors.target_group import TargetGroup
 from actors.ticket import Delta
 from decoders.request import Request
@@ -35,7 +35,8 @@ class LocalBackend:
 
     def __init__(self, config: ServeConfig) -> None:
         engine = open_engine(config.target, config.drafter, config.all_methods)
-        self.batching = BatchingEngine(engine, config.max_batch)
+        tokens = cache_tokens(config.target, config.max_batch, config.max_cache_tokens)
+        self.batching = BatchingEngine(engine, config.max_batch, tokens)
 
     def stream(self, request: Request, stop: Sequence[str]) -> AsyncGenerator[Delta, None]:
         return self.batching.stream(request, stop)
@@ -56,7 +57,11 @@ class GroupBackend:
 
     def __init__(self, config: ServeConfig) -> None:
         self._group = TargetGroup.start(
-            config.target, config.drafter, config.all_methods, config.max_batch
+            config.target,
+            config.drafter,
+            config.all_methods,
+            config.max_batch,
+            config.max_cache_tokens,
         )
 
     def stream(self, request: Request, stop: Sequence[str]) -> AsyncGenerator[Delta, None]:

@@ -22,6 +22,10 @@ class ServeConfig(RunConfig):
     max_waiting: int = Field(default=64, ge=0)
     """Answers that may wait for a place in the batch; beyond that requests are refused (503)."""
 
+    max_cache_tokens: int | None = Field(default=None, ge=1)
+    """Tokens of prefix cache, for answers under way and for prompts that come again; by default
+    what the memory has room for that is free once the target is loaded."""
+
     @property
     def model_name(self) -> str:
         return self.name or Path(self.target.path).name

@@ -19,11 +19,12 @@ class WatchedTarget(Target):
     """Counts its forwards, and fails those that a test wants to fail."""
 
     num_forwards = 0
-    fails = False
+    fails = fails_next = False
 
     def forward(self, batch: CopyBatch) -> Tensor:
         self.num_forwards += 1
-        if self.fails:
+        if self.fails or self.fails_next:
+            self.fails_next = False
             raise RuntimeError("out of memory")
         return super().forward(batch)
 

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from decoders.cache_memory import CacheMemory
 from decoders.forwarder import Forwarder
 from decoders.loop import Decoder, decode
 from decoders.options import DecodeOptions
 from decoders.proposers.chain import ChainProposer
 from decoders.request import Request, Result, Round
+from models.cache import GROWTH
 from models.ranks import join_ranks, leave_ranks, open_store, reach_store
 from models.target import NO_PARENT, CopyBatch, Target
 from models.tensor_parallel import (
@@ -192,3 +194,30 @@ def test_a_message_carries_the_whole_batch() -> None:
 def test_a_size_that_does_not_divide_is_refused_with_the_valid_ones(size: int) -> None:
     with pytest.raises(ValueError, match=rf"target.tp {size} .* valid: 1, 2$"):
         check_tensor_parallel(tiny_spec(), size)
+
+
+def test_kept_blocks_are_kept_by_every_rank(leader: LeadingTarget, alone: Target) -> None:
+    """Warm, parked or short of room: two ranks decode what one does."""
+    requests = [
+        Request(str(index), tuple(range(4, 20 + index)), options("chain"), index)
+        for index in range(4)
+    ]
+    expected = {
+        r.request.id: r.token_ids
+        for r in decode(Decoder(alone, {"chain": ChainProposer()}), requests, 1)
+    }
+    memory = CacheMemory(leader, 4 * GROWTH + 16)
+    decoder = Decoder(leader, {"chain": ChainProposer()}, memory=memory)
+    for _ in range(2):
+        for request in requests:
+            decoder.add(request)
+        decoder.step()
+        parked = decoder.park("2")
+        found = decoder.step()
+        decoder.join(parked)
+        while decoder.active:
+            found += decoder.step()
+        assert {r.request.id: r.token_ids for r in found} == expected
+    assert memory.num_restored > 100
+    assert isinstance(leader.local, Target)
+    assert len(leader.local.kept) * 4 == memory.kept > 0
