@@ -1,12 +1,19 @@
 """Who owns the ranks of a target: starts them together, and all of them anew when one is lost."""
 
 import asyncio
+import uuid
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    get_placement_group,
+    placement_group,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.target_rank import GroupError, GroupSetup, RemoteTargetRank
@@ -16,34 +23,49 @@ START_SECONDS = 300.0
 CLOSE_SECONDS = 5.0
 
 
+class NoRoom(ValueError):
+    """Some node of the cluster could hold the ranks, but others hold its place."""
+
+
 class Lead(NamedTuple):
-    """Rank 0 of the group as it was built for the ``generation``-th time."""
+    """Rank 0 of the group; ``generation`` names this building of it among all others."""
 
     rank: ActorHandle
-    generation: int
+    generation: str
 
 
 class GroupKeeper:
-    """Every user of a target, in whatever process, gets rank 0 here and reports its loss here."""
+    """Every user of a target, in whatever process, gets rank 0 here and reports its loss here.
 
-    def __init__(self, setup: GroupSetup) -> None:
+    Its own process may be lost too: Ray starts it again, it finds its place by ``name``, and the
+    ranks, which end with their owner, are built anew when somebody asks for them.
+    """
+
+    def __init__(self, setup: GroupSetup, name: str) -> None:
         self.setup = setup
+        self.name = name
         self._building = asyncio.Lock()
+        self._work: asyncio.Task[None] | None = None
         self._placement: PlacementGroup | None = None
         self._ranks: list[ActorHandle] = []
-        self._generation = 0
+        self._generation = ""
 
-    async def lead(self, lost: int = 0) -> Lead:
+    async def lead(self, lost: str = "", patience: float = PLACEMENT_SECONDS) -> Lead:
         """The current rank 0; the group is built first if there is none, or if the current one is
         that of generation ``lost``.
 
-        Raises ``ValueError`` when the configuration cannot be opened or placed, and
+        Raises ``ValueError`` when the configuration cannot be opened or placed, :class:`NoRoom`
+        when its place did not come free within ``patience`` seconds (it stays asked for), and
         :class:`GroupError` when the ranks do not come up.
         """
         async with self._building:
             if not self._ranks or lost == self._generation:
                 self._kill()
-                await self._build()
+                self._work = asyncio.ensure_future(self._build(patience))
+                try:
+                    await self._work
+                except asyncio.CancelledError:
+                    raise GroupError(f"target group {self.name} was stopped") from None
             return Lead(self._ranks[0], self._generation)
 
     async def ranks(self) -> list[ActorHandle]:
@@ -51,7 +73,9 @@ class GroupKeeper:
         return self._ranks
 
     async def stop(self) -> None:
-        """Let the ranks end, and give back what they held."""
+        """Let the ranks end, those that are still starting too, and give back what they held."""
+        if self._work is not None:
+            self._work.cancel()
         async with self._building:
             if self._ranks:
                 closing = asyncio.ensure_future(self._ranks[0].close.remote())
@@ -61,11 +85,18 @@ class GroupKeeper:
                 remove_placement_group(self._placement)
                 self._placement = None
 
-    async def _build(self) -> None:
-        placement = await asyncio.to_thread(self._place)
+    async def _build(self, patience: float) -> None:
+        placement = self._ask_for_place()
+        if not await asyncio.to_thread(placement.wait, patience):
+            bundle, tp = self.setup.share.bundle, self.setup.target.tp
+            raise NoRoom(
+                f"{self.setup.named}: no node had room for {tp} ranks of {spell(bundle)} each "
+                f"within {patience:g} s; others hold it"
+            )
         ranks = [
             RemoteTargetRank.options(
-                num_gpus=self.setup.num_gpus,
+                num_gpus=self.setup.share.gpus,
+                num_cpus=self.setup.share.cpus,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(placement, rank),
             ).remote(self.setup, rank)
             for rank in range(self.setup.target.tp)
@@ -76,37 +107,51 @@ class GroupKeeper:
             kill_all(ranks)
             raise
         self._ranks = ranks
-        self._generation += 1
+        self._generation = uuid.uuid4().hex
 
-    def _place(self) -> PlacementGroup:
+    def _ask_for_place(self) -> PlacementGroup:
         """Room for all ranks on one node; it is kept while ranks come and go."""
+        self._check_room()
         if self._placement is None:
-            # A rank on CPUs holds no core, but Ray refuses a bundle of nothing.
-            bundle = {"GPU": 1.0} if self.setup.num_gpus else {"CPU": 0.01}
-            self._check_room(*next(iter(bundle.items())))
-            bundles = [dict(bundle) for _ in range(self.setup.target.tp)]
-            self._placement = placement_group(bundles, strategy="STRICT_PACK")
-        if not self._placement.wait(PLACEMENT_SECONDS):
-            remove_placement_group(self._placement)
-            self._placement = None
-            raise ValueError(
-                f"{self.setup.named}: no node had room for {self.setup.target.tp} ranks within "
-                f"{PLACEMENT_SECONDS:g} s; others hold it"
-            )
+            self._placement = _standing(self.name)
+        if self._placement is None:
+            bundles = [self.setup.share.bundle for _ in range(self.setup.target.tp)]
+            self._placement = placement_group(bundles, strategy="STRICT_PACK", name=self.name)
         return self._placement
 
-    def _check_room(self, kind: str, share: float) -> None:
+    def _check_room(self) -> None:
         """Refuse at once what no node could hold even when idle."""
-        nodes = [node["Resources"].get(kind, 0.0) for node in ray.nodes() if node["Alive"]]
-        if max(nodes, default=0.0) < share * self.setup.target.tp:
+        share, tp = self.setup.share.bundle, self.setup.target.tp
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if not any(num_fitting(node, share, tp) for node in nodes):
+            best = max(nodes, key=lambda node: min(node.get(k, 0) for k in share), default={})
+            held = spell({kind: best.get(kind, 0.0) for kind in share})
             raise ValueError(
-                f"{self.setup.named}: the ranks share one node, and the largest has "
-                f"{max(nodes, default=0.0):g} {kind}s"
+                f"{self.setup.named}: its ranks need {spell(share)} each, on one node, and the "
+                f"largest has {held}"
             )
 
     def _kill(self) -> None:
         kill_all(self._ranks)
         self._ranks = []
+
+
+def num_fitting(node: Mapping[str, float], share: Mapping[str, float], tp: int) -> int:
+    """How many groups of ``tp`` ranks an idle node holds."""
+    return min(int(node.get(kind, 0.0) / (amount * tp) + 1e-9) for kind, amount in share.items())
+
+
+def spell(amounts: Mapping[str, float]) -> str:
+    """As in ``2 GPUs, 4 CPUs``."""
+    return ", ".join(f"{amount:g} {kind}s" for kind, amount in amounts.items())
+
+
+def _standing(name: str) -> PlacementGroup | None:
+    """The placement that an earlier life of this keeper asked for."""
+    try:
+        return get_placement_group(name)
+    except ValueError:
+        return None
 
 
 async def bring_up(ranks: list[ActorHandle]) -> None:
@@ -126,4 +171,4 @@ def kill_all(ranks: list[ActorHandle]) -> None:
         ray.kill(rank)
 
 
-RemoteGroupKeeper: Any = ray.remote(num_cpus=0)(GroupKeeper)
+RemoteGroupKeeper: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(GroupKeeper)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.group_keeper import Lead, RemoteGroupKeeper
-from actors.target_rank import GroupError, GroupSetup
+from actors.group_keeper import PLACEMENT_SECONDS, Lead, NoRoom, RemoteGroupKeeper
+from actors.target_rank import GroupError, GroupSetup, Share, usual_share
 from decoders.options import METHODS, DecodeOptions
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
@@ -23,7 +26,25 @@ if TYPE_CHECKING:
     from decoders.trace import Trace
 
 NAMESPACE = "maskahead"
+LONGEST_SILENCE = 60.0
+"""Seconds between two messages that a place is waited for, at most."""
+PREFIX = "target-"
+"""Of the names of groups that were given none, and of their placement groups."""
 LOST = (GroupError, RayActorError)
+
+
+class GroupGone(GroupError):
+    """A group that was up has no place to be rebuilt in, or has no keeper any more."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How long to wait for a group's place, and who is told that it is waited for: after the
+    ``first`` seconds, then less and less often."""
+
+    seconds: float = PLACEMENT_SECONDS
+    first: float = PLACEMENT_SECONDS
+    tell: Callable[[str], None] = lambda text: None
 
 
 class TargetGroup:
@@ -32,12 +53,16 @@ class TargetGroup:
     Its starter stops the ranks by leaving the ``with`` block; other holders only let go.
     """
 
-    def __init__(self, name: str, keeper: Any, owned: bool = False) -> None:
+    def __init__(
+        self, name: str, keeper: Any, owned: bool = False, patience: float = PLACEMENT_SECONDS
+    ) -> None:
+        """``patience``: seconds in which a group that was lost must find a place again."""
         self.name = name
         self.keeper = keeper
         self.owned = owned
+        self.patience = patience
         self._lead: Lead | None = None
-        self._lost = 0
+        self._lost = ""
 
     @classmethod
     def start(
@@ -53,27 +78,66 @@ class TargetGroup:
 
         Raises ``ValueError`` for a target that cannot be opened, split or placed.
         """
-        # Imported here: who attaches to a group needs no torch.
-        from actors.loading import absolute_paths, check_target
-
-        check_target(target)
-        paths = absolute_paths(target, drafter)
-        setup = GroupSetup(*paths, tuple(methods), max_batch, max_cache_tokens)
-        name = name or f"target-{uuid.uuid4().hex[:8]}"
-        keeper = RemoteGroupKeeper.options(name=name, namespace=NAMESPACE).remote(setup)
-        group = cls(name, keeper, owned=True)
+        group = cls.create(
+            target, drafter, methods, max_batch, name, max_cache_tokens=max_cache_tokens
+        )
         try:
-            group._find_lead()
+            group.bring_up(Waiting())
         except BaseException:
             group.stop()
             raise
         return group
 
     @classmethod
-    def attach(cls, name: str) -> TargetGroup:
+    def create(
+        cls,
+        target: TargetConfig,
+        drafter: DrafterConfig,
+        methods: Iterable[str] = METHODS,
+        max_batch: int = 8,
+        name: str | None = None,
+        share: Share | None = None,
+        max_cache_tokens: int | None = None,
+    ) -> TargetGroup:
+        """A group that is still to be brought up; each rank takes ``share`` of its node."""
+        # Imported here: who attaches to a group needs no torch.
+        from actors.loading import absolute_paths, check_target
+
+        check_target(target)
+        paths = absolute_paths(target, drafter)
+        share = share or usual_share(target)
+        setup = GroupSetup(*paths, tuple(methods), max_batch, share, max_cache_tokens)
+        name = name or f"{PREFIX}{uuid.uuid4().hex[:8]}"
+        # Here, so that it is lost with its starter and not with some other node.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        keeper = RemoteGroupKeeper.options(
+            name=name, namespace=NAMESPACE, scheduling_strategy=here
+        ).remote(setup, name)
+        return cls(name, keeper, owned=True)
+
+    def bring_up(self, waiting: Waiting) -> None:
+        """Wait for the group's place and load the target.
+
+        Raises ``ValueError`` for a target that cannot be opened or placed.
+        """
+        ended = time.monotonic() + waiting.seconds
+        patience = waiting.first
+        while True:
+            left = max(0.0, ended - time.monotonic())
+            try:
+                self._lead = fetch(self.keeper.lead.remote(self._lost, min(patience, left)))
+                return
+            except NoRoom as error:
+                if left <= patience:
+                    raise
+                waiting.tell(f"{error}; waiting up to {left - patience:.0f} s more")
+                patience = min(2 * patience, LONGEST_SILENCE)
+
+    @classmethod
+    def attach(cls, name: str, patience: float = PLACEMENT_SECONDS) -> TargetGroup:
         """The running group of that name; ``ValueError`` if there is none."""
         try:
-            return cls(name, ray.get_actor(name, namespace=NAMESPACE))
+            return cls(name, ray.get_actor(name, namespace=NAMESPACE), patience=patience)
         except ValueError as error:
             actors: Any = ray.util.list_named_actors(all_namespaces=True)
             running = sorted(a["name"] for a in actors if a["namespace"] == NAMESPACE)
@@ -166,9 +230,13 @@ class TargetGroup:
 
     def _find_lead(self) -> Lead:
         try:
-            lead = self._lead = self._lead or fetch(self.keeper.lead.remote(self._lost))
+            lead = self._lead = self._lead or fetch(
+                self.keeper.lead.remote(self._lost, self.patience)
+            )
         except RayActorError as error:
-            raise GroupError(f"target group {self.name} is not running any more") from error
+            raise GroupGone(f"target group {self.name} is not running any more") from error
+        except ValueError as error:
+            raise GroupGone(f"target group {self.name} was lost: {error}") from error
         return lead
 
     def _lose(self, lead: Lead) -> None:

@@ -37,7 +37,7 @@ from decoders.trace import Trace
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
 from tasks.bundled import find_task, problems
-from tasks.files import write_whole
+from tasks.whole import write_whole
 
 PROBLEM_SEED = 7
 ORACLE = "oracle-position"

@@ -29,7 +29,7 @@ from models.layout import parameter_shapes, tensor_shapes
 from models.loading import load_model
 from models.ranks import Ranks
 from models.spec import TargetSpec
-from tasks.files import write_whole
+from tasks.whole import write_whole
 
 SHARD_BYTES = 4 << 30
 READ_BYTES = 64 << 20

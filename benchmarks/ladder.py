@@ -31,9 +31,9 @@ from models.config import TargetConfig
 from models.digests import digest
 from models.invalid import one_line
 from tasks.bundled import find_task, problems, score
-from tasks.files import write_whole
 from tasks.intervals import paired_interval, wilson_interval
 from tasks.problem import Problem
+from tasks.whole import write_whole
 
 MEAN = "mean"
 NOTE = (

@@ -26,9 +26,9 @@ from drafters.features import PATH_GROUPS, STATIC_GROUPS
 from drafters.order_data import OrderData, concatenate
 from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
 from drafters.order_training import OrderTrainingConfig, accuracy_by_depth, train_order_model
-from tasks.files import write_whole
 from tasks.recordings import record_all
 from tasks.train_order import DEPTHS, TrainOrderConfig, check_recordings, order_data
+from tasks.whole import write_whole
 
 ALL = "all inputs"
 RESEEDED = "nothing, another seed"

@@ -1,7 +1,6 @@
 """Files of prompts and of results: JSON lines, checked whole before use, resumable."""
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,13 +88,6 @@ def digest_rows(rows: Iterable[PromptRow]) -> str:
     for row in rows:
         state.update(row.model_dump_json(exclude_none=True).encode() + b"\n")
     return state.hexdigest()
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file at once: a reader, or a kill, never sees half of it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(text)
-    partial.replace(path)
 
 
 STDOUT = Path("-")

@@ -21,10 +21,10 @@ from models.checkpoint import find_checkpoint
 from models.config import TargetConfig
 from models.digests import digest
 from tasks.bundled import find_task
-from tasks.files import write_whole
 from tasks.problem import Split
 from tasks.recordings import Recording
 from tasks.train_order import TrainOrderConfig, check_recordings, train_order
+from tasks.whole import write_whole
 from tune.check import check
 from tune.config import SweepConfig
 from tune.folder import CONFIG, check_name

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from actors.target_pool import PoolConfig
 from cluster.session import ClusterConfig
 from decoders.options import OPTIONS_OF, DecodeOptions
 from drafters.config import DrafterConfig
@@ -121,6 +122,7 @@ class SweepConfig(_Frozen):
     seed: int = 0
     """Of the search."""
     cluster: ClusterConfig = ClusterConfig()
+    pool: PoolConfig = PoolConfig()
 
     @model_validator(mode="after")
     def _check(self) -> "SweepConfig":

@@ -5,12 +5,14 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from tasks.files import write_whole
+from tasks.whole import write_whole
 from tune.config import SweepConfig
 from tune.cost import CostCurve
 from tune.row import TrialRows
 
 CONFIG, COST, REPLAYED, FINISHED = "config.json", "cost.json", "replay.done", "sweep.done"
+WHERE = ("cluster", "pool")
+"""Keys that may change when a sweep is resumed: on what it runs, not what it finds."""
 
 
 class SweepFolder:
@@ -73,6 +75,7 @@ def open_folder(runs: Path, name: str | None, resume: bool, config: SweepConfig)
     if resume:
         folder = SweepFolder(runs / name if name else _latest_unfinished(runs))
         _check_same(folder, config)
+        folder.rows.forget_lost()
         return folder
     path = runs / (name or _next_number(runs))
     if path.exists():
@@ -103,7 +106,7 @@ def _check_same(folder: SweepFolder, config: SweepConfig) -> None:
         raise ValueError(f"--resume: {folder.path} holds no sweep ({CONFIG} is missing)")
     old, new = folder._config()["config"], config.model_dump(mode="json")
     for key in old.keys() | new.keys():
-        if key != "cluster" and old.get(key) != new.get(key):
+        if key not in WHERE and old.get(key) != new.get(key):
             raise ValueError(
                 f"--resume: {folder.path} is a sweep with {key} {old.get(key)}, not "
                 f"{new.get(key)}; give the same configuration, or start another sweep"

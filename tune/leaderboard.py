@@ -41,6 +41,7 @@ CSV_FIELDS: tuple[str, ...] = (
     "num_different",
     "margin",
     "accuracy",
+    "node",
     "started",
     "seconds",
     "error",

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.interval import is_narrow, median_interval
 from decoders.options import DecodeOptions
 from tune.config import LiveConfig
 from tune.cost import Generator
-from tune.interval import is_narrow, median_interval
 from tune.row import Spread
 
 Row = Mapping[str, Any]

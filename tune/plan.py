@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from models.spec import TargetSpec
 from tune.config import SweepConfig
 from tune.recording import PART
 from tune.space import simsd_settings
@@ -18,10 +17,6 @@ FORWARDS_A_TOKEN = 0.6
 """Answers mostly end before their limit."""
 SPEED_UP = 2.0
 """How much faster than draft-free a setting that is tried live may be."""
-FLOPS = 40e9
-"""What a core multiplies and adds in a second, when a device is not a GPU."""
-GPU_FORWARD_SECONDS = 0.01
-FORWARD_OVERHEAD = 0.002
 
 
 @dataclass(frozen=True)
@@ -33,9 +28,9 @@ class Stage:
     seconds: float
 
 
-def plan(config: SweepConfig, spec: TargetSpec) -> list[Stage]:
-    """The stages in their order, with rough seconds: nothing is measured yet."""
-    answer = FORWARDS_A_TOKEN * config.reference.max_new_tokens * forward_seconds(config, spec)
+def plan(config: SweepConfig, forward: float) -> list[Stage]:
+    """The stages in their order, with rough seconds, where a ``forward`` takes so many."""
+    answer = FORWARDS_A_TOKEN * config.reference.max_new_tokens * forward
     problems = len(config.tasks.names) * config.tasks.recorded
     parts = -(-problems // PART)
     recording = len(config.rules) * parts * answer * PART * 0.6
@@ -63,13 +58,6 @@ def live_seconds(config: SweepConfig, answer: float, rules: int, trials: int) ->
     problems = len(config.tasks.names) * config.tasks.live
     runs = 1 + 2 * (rules - 1) + trials * (1 + 1 / SPEED_UP)
     return TRIALS_SECONDS + runs * answer * (problems * config.live.repeats + 1)
-
-
-def forward_seconds(config: SweepConfig, spec: TargetSpec) -> float:
-    """A forward of one copy, roughly."""
-    if config.target.device != "cpu":
-        return GPU_FORWARD_SECONDS
-    return FORWARD_OVERHEAD + 2 * spec.num_parameters * spec.block_size / FLOPS
 
 
 def spell_seconds(seconds: float) -> str:

@@ -69,6 +69,10 @@ class SweepProgress:
         self.done = min(self.total, self.done + count)
         self._show(text)
 
+    def note(self, text: str) -> None:
+        """A line beside the stages, as of a place that is waited for; from any thread."""
+        self.console.print(Text(text), soft_wrap=True)
+
     def found_best(self, text: str) -> None:
         """The best so far."""
         self.best = text

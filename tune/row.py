@@ -6,8 +6,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, field_serializer
 
 from decoders.options import DecodeOptions
-from tasks.files import write_whole
 from tasks.intervals import wilson_interval
+from tasks.whole import write_whole
 from tune.space import option_values
 
 Fidelity = Literal["replay", "live"]
@@ -50,6 +50,8 @@ class TrialRow(BaseModel):
     options: DecodeOptions
     status: Status = "done"
     error: str | None = None
+    lost: bool = False
+    """Failed only because the cluster had no place for it any more: a resumed sweep tries again."""
     started: float = 0.0
     seconds: float = 0.0
     n: int = 0
@@ -68,6 +70,8 @@ class TrialRow(BaseModel):
     tokens_per_second: float | None = None
     latency_p95: float | None = None
     """Seconds that 95 % of the answers took at most."""
+    node: str | None = None
+    """Where it ran, when live: Ray's id of the node."""
     passes: int | None = None
     """How often the problems were decoded, when live."""
     certificate: Certificate | None = None
@@ -129,6 +133,12 @@ class TrialRows:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(self.folder / f"{row.key}.json", row.model_dump_json(indent=1) + "\n")
         return row
+
+    def forget_lost(self) -> None:
+        """Take away the rows that are to be tried again."""
+        for row in self.all():
+            if row.lost:
+                (self.folder / f"{row.key}.json").unlink()
 
     def all(self) -> list[TrialRow]:
         """Every finished row, oldest first."""

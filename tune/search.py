@@ -12,17 +12,20 @@ os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # the new one shows a banner i
 os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # a sweep ends by KeyboardInterrupt
 
 import optuna
+import ray
 from ray import tune
 from ray.tune.search.optuna import OptunaSearch
+from ray.util.placement_group import NODE_ID_LABEL_KEY
 
+from actors.lease_desk import Leases
 from decoders.options import DecodeOptions
 from tune.row import Fidelity, TrialRow
 from tune.space import LIVE_KNOB, draw_setting, first_settings, knobs_of
-from tune.trial import LiveTrial, ReplayTrial, RowTrial, TrialJob, failed_row, setting_of
+from tune.trial import LiveTrial, ReplayTrial, TrialJob, failed_row, setting_of
 
 OnRow = Callable[[TrialRow], None]
 
-TRIAL_CPUS = 0.01
+TRIAL_SHARE = 0.001
 """Trials are bounded by their concurrency; Ray refuses one that needs nothing."""
 
 
@@ -54,6 +57,15 @@ class RowCallback(tune.Callback):
         self.on_row(row)
 
 
+def beside_the_driver() -> tune.PlacementGroupFactory:
+    """Where trials run: their rows, and the traces that they replay, lie on this node's disk."""
+    context = ray.get_runtime_context()
+    return tune.PlacementGroupFactory(
+        [{f"node:{ray.util.get_node_ip_address()}": TRIAL_SHARE}],
+        bundle_label_selector=[{NODE_ID_LABEL_KEY: context.get_node_id()}],
+    )
+
+
 def _ignore(row: TrialRow) -> None:
     """Where rows go when nobody listens."""
 
@@ -80,18 +92,31 @@ def search_replays(job: TrialJob, finished: Sequence[TrialRow], on_row: OnRow) -
         max_concurrent_trials=config.replay.concurrency,
         reuse_actors=True,
     )
-    _fit(ReplayTrial, job, {}, settings, RowCallback(job, "replay", on_row))
+    trial = tune.with_parameters(ReplayTrial, job=job)
+    _fit(trial, job, {}, settings, RowCallback(job, "replay", on_row))
 
 
-def run_live(job: TrialJob, settings: Sequence[DecodeOptions], on_row: OnRow) -> None:
-    """Run settings on the target group, one after the other, in this order."""
+def run_live(
+    job: TrialJob,
+    leases: Leases,
+    settings: Sequence[DecodeOptions],
+    groups: int,
+    on_row: OnRow,
+) -> None:
+    """Run settings in this order, as many at a time as there are ``groups``."""
+
+    def take(row: TrialRow) -> None:
+        leases.give_back(row.key)  # its process may have ended without doing so
+        on_row(row)
+
     space = {"setting": tune.grid_search([knobs_of(options) for options in settings])}
-    chosen = tune.TuneConfig(max_concurrent_trials=1, reuse_actors=True)
-    _fit(LiveTrial, job, space, chosen, RowCallback(job, "live", on_row))
+    chosen = tune.TuneConfig(max_concurrent_trials=groups, reuse_actors=True)
+    trial = tune.with_parameters(LiveTrial, job=job, leases=leases)
+    _fit(trial, job, space, chosen, RowCallback(job, "live", take))
 
 
 def _fit(
-    trainable: type[RowTrial],
+    trainable: Any,
     job: TrialJob,
     space: dict[str, Any],
     settings: tune.TuneConfig,
@@ -99,7 +124,7 @@ def _fit(
 ) -> None:
     """Run all trials; their rows are on disk afterwards, so what Tune keeps is thrown away."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failed trials have rows
-    placed = tune.with_resources(tune.with_parameters(trainable, job=job), {"cpu": TRIAL_CPUS})
+    placed = tune.with_resources(trainable, beside_the_driver())
     folder = job.rows_folder.parent / ".tune"
     shutil.rmtree(folder, ignore_errors=True)  # a killed sweep's
     tuner = tune.Tuner(
@@ -110,6 +135,8 @@ def _fit(
             name=callback.fidelity,
             storage_path=str(folder.resolve()),
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+            # What a trial raises is in its row: only a process that ended is started once more.
+            failure_config=tune.FailureConfig(max_failures=1),
             verbose=0,
             callbacks=[callback],
         ),

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from actors.target_group import TargetGroup
+from actors.target_pool import TargetPool
 from decoders.options import Acceptance, DecodeOptions
 from decoders.trace_store import TraceStore
 from tune.champion import best_replayed, choose_live
 from tune.check import Checked
+from tune.config import SweepConfig
 from tune.cost import CostCurve, measure_cost
 from tune.folder import REPLAYED, SweepFolder
 from tune.logbook import Logbook
@@ -31,7 +32,7 @@ class Running:
     checked: Checked
     identity: Mapping[str, Any]
     folder: SweepFolder
-    group: TargetGroup
+    pool: TargetPool
     results: Results
     logbook: Logbook
     progress: SweepProgress
@@ -58,11 +59,12 @@ def run_stages(running: Running, traces_root: Path) -> None:
         identity=running.identity,
         traces=traces,
         cost=find_cost(running),
-        group=running.group.name,
     )
     replay_baselines(running, job)
+    # More targets load while settings are replayed.
+    groups = running.pool.grow(most_live(job.config))
     replay_settings(running, job)
-    try_live(running, job)
+    try_live(running, job, groups)
 
 
 def record_rules(running: Running, root: Path) -> dict[Rule, Path]:
@@ -83,7 +85,7 @@ def record_rules(running: Running, root: Path) -> dict[Rule, Path]:
         store = TraceStore.create(trace_folder(root, manifest), manifest)
         text = spell(options)
         record_missing(
-            running.group, store, problems, options, lambda n, t=text: progress.advance(t, n)
+            running.pool.first, store, problems, options, lambda n, t=text: progress.advance(t, n)
         )
         folders[options] = store.folder
     return folders
@@ -97,7 +99,7 @@ def find_cost(running: Running) -> CostCurve:
         config = running.checked.config
         prompt = running.checked.problems.rows[0]
         cost = running.folder.keep_cost(
-            measure_cost(running.group, prompt, config.reference, config.space.replayed)
+            measure_cost(running.pool.first, prompt, config.reference, config.space.replayed)
         )
     running.progress.advance("seconds a forward")
     return cost
@@ -136,8 +138,9 @@ def replay_settings(running: Running, job: TrialJob) -> None:
     running.folder.mark(REPLAYED)
 
 
-def try_live(running: Running, job: TrialJob) -> None:
-    """The reference, the baselines of the chosen settings' rules, and these settings."""
+def try_live(running: Running, job: TrialJob, groups: int) -> None:
+    """The reference, the baselines of the chosen settings' rules, and these settings, on as many
+    ``groups``."""
     config = job.config
     recorded = running.results.rows[job.key("replay", config.reference)]
     rows = list(running.results.rows.values())
@@ -154,7 +157,8 @@ def try_live(running: Running, job: TrialJob) -> None:
     settings = live_settings(config.reference, chosen)
     answer = (recorded.nfe or 0) / recorded.n * job.cost.forward[0]
     num_rules = len(settings) - len(chosen)
-    running.progress.replan("live", live_seconds(config, answer, num_rules, len(chosen)))
+    seconds = live_seconds(config, answer, num_rules, len(chosen))
+    running.progress.replan("live", seconds / min(groups, len(settings)))
     running.progress.begin("live", len(settings))
     missing = []
     for options in settings:
@@ -164,7 +168,39 @@ def try_live(running: Running, job: TrialJob) -> None:
         else:
             running.take(row)
     if missing:
-        run_live(job, missing, running.take)
+        run_on_pool(running, job, missing, groups)
+
+
+def run_on_pool(
+    running: Running, job: TrialJob, settings: Sequence[DecodeOptions], groups: int
+) -> None:
+    """Live trials on all groups; those that are not needed any more, or that somebody else waits
+    for, are given back on the way."""
+    pool, left = running.pool, len(settings)
+
+    def take(row: TrialRow) -> None:
+        nonlocal left
+        left -= 1
+        running.take(row)
+        if groups > 1:
+            pool.shrink(left)
+
+    # Settings are compared with the rows of their baselines: these end before any of those begins.
+    waves = [settings] if groups == 1 else split_baselines(settings)
+    for wave in waves:
+        if wave:
+            run_live(job, pool.leases, wave, groups, take)
+
+
+def most_live(config: SweepConfig) -> int:
+    """Live trials at most."""
+    return len(config.rules) + config.live.settings * len(config.space.rule) + config.live.simsd
+
+
+def split_baselines(settings: Sequence[DecodeOptions]) -> list[list[DecodeOptions]]:
+    """Draft-free settings, then the others."""
+    free = [options for options in settings if not options.drafts]
+    return [free, [options for options in settings if options.drafts]]
 
 
 def live_settings(reference: DecodeOptions, chosen: list[DecodeOptions]) -> list[DecodeOptions]:

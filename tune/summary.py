@@ -28,8 +28,8 @@ def open_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
 
 
-def print_plan(config: SweepConfig, stages: Sequence[Stage], console: Console) -> None:
-    """The stages and about how long each takes."""
+def print_plan(config: SweepConfig, stages: Sequence[Stage], source: str, console: Console) -> None:
+    """The stages and about how long each takes, and what the times are from."""
     table = Table("stage", "how many", "about", title="Would run", title_justify="left", box=SIMPLE)
     for stage in stages:
         table.add_row(stage.name, str(stage.total), spell_seconds(stage.seconds))
@@ -37,6 +37,7 @@ def print_plan(config: SweepConfig, stages: Sequence[Stage], console: Console) -
     rules = ", ".join(spell(rule) for rule in config.rules)
     total = spell_seconds(sum(stage.seconds for stage in stages))
     console.print(f"target {config.target.path}; rules: {rules}; about {total} in all")
+    console.print(f"Times are estimated from {source}; more groups (pool.groups) shorten live.")
 
 
 def print_outcome(

@@ -1,19 +1,20 @@
 """``maskahead sweep``: record, replay, run the best live, rank, report, register the champion."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from actors.target_group import TargetGroup
+from actors.target_pool import TargetPool
 from cluster.configuration import RUNS
 from cluster.session import Resources, session
 from cluster.tracking import DataSource, Outcome, Tracking
 from tune.check import Checked, check
 from tune.config import SweepConfig
+from tune.estimate import estimate_forward
 from tune.folder import FINISHED, SweepFolder, open_folder
 from tune.keys import trial_key
 from tune.logbook import Logbook
@@ -46,32 +47,37 @@ def run_sweep(
     """
     runs, console = RUNS.resolve(), open_console()
     checked = check(config, runs)
-    stages = plan(checked.config, checked.spec)
+    forward = estimate_forward(config, checked.spec, runs)
+    stages = plan(checked.config, forward.seconds)
     if dry_run:
-        print_plan(config, stages, console)
+        print_plan(config, stages, forward.source, console)
         return SweepOutcome(None)
     folder = open_folder(runs, name, resume, config)
     with SweepProgress(stages) as progress:
         progress.begin("start")
-        with opened(checked, runs) as (tracking, resources, group):
-            results = sweep(checked, folder, tracking, resources, group, progress, command)
+        with opened(checked, runs, progress.note) as (tracking, resources, pool):
+            results = sweep(checked, folder, tracking, resources, pool, progress, command)
     rows, champion = tuple(results.rows.values()), results.champion
     print_outcome(rows, champion, folder.path, tracking.uri, console)
     return SweepOutcome(folder.path, rows, champion, tracking.uri)
 
 
 @contextmanager
-def opened(checked: Checked, runs: Path) -> Iterator[tuple[Tracking, Resources, TargetGroup]]:
+def opened(
+    checked: Checked, runs: Path, tell: Callable[[str], None]
+) -> Iterator[tuple[Tracking, Resources, TargetPool]]:
     """The tracking store (made beside Ray's start, by this process alone), the cluster, and the
-    one target that all trials share."""
+    targets that all trials share."""
     config = checked.config
     with ThreadPoolExecutor(1) as pool:
         tracking = pool.submit(Tracking, checked.uri, runs / "artifacts")
         with (
             session(config.cluster) as resources,
-            TargetGroup.start(config.target, config.drafter, config.space.methods) as group,
+            TargetPool.open(
+                config.target, config.drafter, config.space.methods, config.pool, tell
+            ) as groups,
         ):
-            yield tracking.result(), resources, group
+            yield tracking.result(), resources, groups
 
 
 def sweep(
@@ -79,7 +85,7 @@ def sweep(
     folder: SweepFolder,
     tracking: Tracking,
     resources: Resources,
-    group: TargetGroup,
+    pool: TargetPool,
     progress: SweepProgress,
     command: str,
 ) -> Results:
@@ -87,11 +93,11 @@ def sweep(
     config, found = checked.config, identity(checked.config, checked.problems)
     reference_key = trial_key(config, found, "live", config.reference)
     results = Results(folder, config, reference_key)
-    results.facts = provenance(found, group, str(resources), command)
+    results.facts = provenance(found, pool.first, str(resources), command)
     data = DataSource("heldout", checked.problems.digest, json.dumps(config.tasks.model_dump()))
     logbook = Logbook(tracking, folder.sweep_id, folder.name, data)
     logbook.describe(config.space.model_dump(mode="json"), flat_tags(results.facts))
-    running = Running(checked, found, folder, group, results, logbook, progress)
+    running = Running(checked, found, folder, pool, results, logbook, progress)
     outcome: Outcome = "FAILED"
     try:
         run_stages(running, RUNS.resolve() / "traces")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
+from actors.lease_desk import Leases, NoGroupLeft
 from decoders.options import DecodeOptions
 from tune.config import SweepConfig
 from tune.cost import CostCurve
@@ -45,8 +46,6 @@ class TrialJob:
     """What decides results beside the options (see ``trial_key``)."""
     traces: Mapping[Rule, Path]
     cost: CostCurve
-    group: str
-    """Name of the target group that live trials lease."""
 
     def key(self, fidelity: Fidelity, options: DecodeOptions) -> str:
         return trial_key(self.config, self.identity, fidelity, options)
@@ -82,33 +81,40 @@ class RowTrial(tune.Trainable):
         return {"done": True, "key": key, "status": row.status, **found}
 
     def measure(self, key: str) -> TrialRow:
-        """Find out; the subclass's part."""
+        """Find out, within :meth:`limited` time; the subclass's part."""
         raise NotImplementedError
+
+    @contextmanager
+    def limited(self, key: str) -> Iterator[None]:
+        """The trial's time runs; when it is over the trial has failed, and its process ends."""
+        self.started = time.time()
+        limit = self.job.config.trial_seconds
+
+        def expire() -> None:
+            self._write(self._failed(key, f"took longer than trial_seconds {limit:g}"))
+            self.give_up()
+            os._exit(1)
+
+        with deadline(limit, expire):
+            yield
 
     def give_up(self) -> None:
         """What must be let go before this process ends in the middle of a trial."""
 
     def _run(self, key: str) -> TrialRow:
-        started = time.time()
-        limit = self.job.config.trial_seconds
-
-        def expire() -> None:
-            self._write(self._failed(key, f"took longer than trial_seconds {limit:g}"), started)
-            self.give_up()
-            os._exit(1)
-
+        self.started = time.time()
         try:
-            with deadline(limit, expire):
-                row = self.measure(key)
+            row = self.measure(key)
         except Exception as error:  # the process's edge: a bad point must not end the sweep
             row = self._failed(key, f"{type(error).__name__}: {error}")
-        return self._write(row, started)
+            row = row.model_copy(update={"lost": isinstance(error, NoGroupLeft)})
+        return self._write(row)
 
     def _failed(self, key: str, error: str) -> TrialRow:
         return failed_row(key, self.fidelity, self.options, error)
 
-    def _write(self, row: TrialRow, started: float) -> TrialRow:
-        times = {"started": started, "seconds": time.time() - started}
+    def _write(self, row: TrialRow) -> TrialRow:
+        times = {"started": self.started, "seconds": time.time() - self.started}
         return self.job.rows.write(row.model_copy(update=times))
 
 
@@ -148,15 +154,16 @@ class ReplayTrial(RowTrial):
         config, options = self.job.config, self.options
         rule = options.draft_free()
         baseline = self._recorded(rule)
-        return replay_row(
-            key,
-            options,
-            self._traces(rule),
-            self._proposer(options.method),
-            self.job.cost,
-            baseline.correct,
-            self._recorded(config.reference),
-        )
+        with self.limited(key):
+            return replay_row(
+                key,
+                options,
+                self._traces(rule),
+                self._proposer(options.method),
+                self.job.cost,
+                baseline.correct,
+                self._recorded(config.reference),
+            )
 
     def _recorded(self, draft_free: DecodeOptions) -> TrialRow:
         row = self.job.rows.find(self.job.key("replay", draft_free))
@@ -179,37 +186,45 @@ class ReplayTrial(RowTrial):
 
 
 class LiveTrial(RowTrial):
-    """Leases the target group, which outlives all trials, and returns it clean."""
+    """Leases a target group, which outlives all trials, and returns it clean."""
 
     fidelity = "live"
 
-    def setup(self, config: dict[str, Any], job: TrialJob | None = None) -> None:
+    def setup(
+        self, config: dict[str, Any], job: TrialJob | None = None, leases: Leases | None = None
+    ) -> None:
         super().setup(config, job)
-        self._group: TargetGroup | None = None
-
-    @property
-    def group(self) -> TargetGroup:
-        from actors.target_group import TargetGroup
-
-        if self._group is None:
-            self._group = TargetGroup.attach(self.job.group)
-        return self._group
+        assert leases is not None, "trials are made with_parameters"
+        self.leases = leases
+        self.group: TargetGroup | None = None
 
     def give_up(self) -> None:
-        self.group.abandon()
+        if self.group is not None:
+            self.group.abandon()
 
     def measure(self, key: str) -> TrialRow:
+        return self.leases.use(key, lambda group: self._measure_on(group, key))
+
+    def _measure_on(self, group: TargetGroup, key: str) -> TrialRow:
         from tune.live import live_row
 
-        config, options = self.job.config, self.options
-        baseline = None
-        if options.drafts:
-            draft_free = options.draft_free()
-            baseline = self.job.rows.find(self.job.key("live", draft_free))
-            if baseline is None or not baseline.done:
-                reason = baseline.error if baseline else "it did not run"
-                raise ValueError(f"its draft-free baseline has no result: {reason}")
-        return live_row(key, options, config, self.group, baseline, self._judge(baseline))
+        self.group, options = group, self.options
+        baseline = self._baseline()
+        with self.limited(key):
+            judge = self._judge(baseline)
+            row = live_row(key, options, self.job.config, group, baseline, judge)
+        return row.model_copy(update={"node": group.facts()["node"]})
+
+    def _baseline(self) -> TrialRow | None:
+        """The row of the setting's own draft-free run; none for such a run itself."""
+        if not self.options.drafts:
+            return None
+        baseline = self.job.rows.find(self.job.key("live", self.options.draft_free()))
+        if baseline is None or not baseline.done:
+            reason = baseline.error if baseline else "it did not run"
+            kind = NoGroupLeft if baseline is not None and baseline.lost else ValueError
+            raise kind(f"its draft-free baseline has no result: {reason}")
+        return baseline
 
     def _judge(self, baseline: TrialRow | None) -> Judge:
         """Ends a drafting setting that cannot win, where that is asked for and can be told."""

@@ -16,7 +16,7 @@ from benchmarks.spot.writing import REPORT, comma_separated, rows_of
 from cluster.console import plain, say
 from decoders.simsd.opening import check_pair, find_small_model
 from models.checkpoint import find_checkpoint, read_spec, target_spec
-from tasks.files import write_whole
+from tasks.whole import write_whole
 
 
 def check(config: SimsdConfig) -> None:

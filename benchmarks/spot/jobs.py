@@ -6,8 +6,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
 
-from tasks.files import write_whole
 from tasks.processes import run_apart
+from tasks.whole import write_whole
 
 
 class Job(Protocol):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.spot.found import Table
 from cluster.console import plain
-from tasks.files import write_whole
+from tasks.whole import write_whole
 
 HTML = "figures.html"
 MARKERS = ("o", "s", "^")

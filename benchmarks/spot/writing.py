@@ -12,7 +12,7 @@ from benchmarks.spot.config import SpotConfig
 from benchmarks.spot.found import Row, Table
 from benchmarks.spot.plots import HTML, save_plots
 from cluster.console import plain
-from tasks.files import write_whole
+from tasks.whole import write_whole
 
 REPORT = "report.md"
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import ray
+from ray.util.placement_group import placement_group_table
 
 from actors.group_keeper import Lead
 from actors.loading import open_engine
@@ -205,6 +207,14 @@ def test_a_stream_ends_with_its_leader_and_every_holder_finds_the_next_one(
     ids, _ = asyncio.run(streamed(group, short))
     assert ids == next(iter(engine.decode([short]))).token_ids
     assert other.ping() == group.ping()
+
+
+def test_a_keeper_whose_process_dies_comes_back_and_finds_its_place(group: TargetGroup) -> None:
+    expected = timeless(group.generate(ROWS, options()))
+    os.kill(ray.get(group.keeper.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
+    assert timeless(group.generate(ROWS, options())) == expected
+    places = [p for p in placement_group_table().values() if p["name"] == group.name]
+    assert [p["state"] for p in places] == ["CREATED"], "it asked for no second one"
 
 
 def test_what_cannot_be_placed_is_refused_not_pending(

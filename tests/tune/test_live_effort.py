@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.interval import is_narrow, median_interval
 from tests.tune.conftest import InProcess
 from tests.tune.rows import chain, row, standard
 from tune.config import LiveConfig, SweepConfig, TasksConfig
 from tune.hopeless import best_so_far, why_hopeless
-from tune.interval import is_narrow, median_interval
 from tune.live import live_row
 from tune.pairs import Pairs
 from tune.row import Spread

@@ -32,7 +32,7 @@ def job(
     traces = {
         rule: tmp_path / f"traces-{rule.cap}-{rule.temperature}" for rule in sweep_config.rules
     }
-    job = TrialJob(sweep_config, tmp_path / "trials", identity, traces, COST, group="none")
+    job = TrialJob(sweep_config, tmp_path / "trials", identity, traces, COST)
     for options, folder in traces.items():
         key = job.key("replay", options)
         baseline = row(key, options, fidelity="replay")

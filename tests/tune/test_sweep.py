@@ -123,4 +123,16 @@ def test_a_dry_run_starts_and_writes_nothing(
     outcome = run_sweep(sweep_config, None, False, True, "maskahead sweep --dry-run")
     assert outcome.folder is None
     assert list(tmp_path.iterdir()) == []
-    assert "replay" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "replay" in shown
+    assert "estimated from a quick timing of this machine's matrix products" in shown
+
+
+@pytest.mark.usefixtures("at_place")
+def test_a_dry_run_counts_on_what_the_last_sweep_of_the_target_measured(
+    place: Path, sweep_config: SweepConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_sweep(sweep_config, None, False, True, "maskahead sweep --dry-run")
+    assert f"estimated from the costs that {place / 'runs' / 'one'} measured" in (
+        capsys.readouterr().out.replace("\n", "")
+    )

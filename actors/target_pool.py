@@ -1,0 +1,193 @@
+"""Equal target groups all over the cluster: as many as are wanted and have room.
+
+A group's place is a placement group, and the queue of those is Ray's own: whoever shares the
+cluster waits its turn there, and a program that ends, however it ends, leaves its places to others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Literal
+
+import ray
+from pydantic import BaseModel, ConfigDict, Field
+from ray.exceptions import RayActorError
+from ray.util.placement_group import placement_group_table
+
+from actors.group_keeper import num_fitting
+from actors.lease_desk import Leases
+from actors.target_group import PREFIX, TargetGroup, Waiting, fetch
+from actors.target_rank import GroupError, Share, usual_share
+from drafters.config import DrafterConfig
+from models.config import TargetConfig
+
+TOLD_AFTER = 5.0
+"""Seconds until the first message that a place is waited for."""
+
+Tell = Callable[[str], None]
+
+
+class PoolConfig(BaseModel):
+    """How many copies of the target work at a time, and what each takes (``pool.*``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    groups: int | Literal["auto"] = Field(default="auto", union_mode="left_to_right")
+    """Target groups, each of ``target.tp`` ranks on one node. ``auto``: all that the cluster has
+    room for, where ranks take a share of it; else one."""
+    gpus_per_rank: float | None = Field(default=None, gt=0)
+    """GPUs that a rank takes, by default one on CUDA and none on the CPU. Below 1 several groups of
+    one rank share a GPU, at the price of quiet measurements."""
+    cpus_per_rank: float = Field(default=0.0, ge=0)
+    """Cores that a rank takes in Ray's account; 0 shares them with everybody."""
+    wait_seconds: float = Field(default=3600.0, ge=0)
+    """How long to wait for a place that others hold, before giving up with a message."""
+
+    def share(self, target: TargetConfig) -> Share:
+        """What a rank takes; ``ValueError`` for ranks that would share a GPU with each other."""
+        usual = usual_share(target)
+        gpus = usual.gpus if self.gpus_per_rank is None else self.gpus_per_rank
+        if target.tp > 1 and gpus % 1:
+            raise ValueError(
+                f"pool.gpus_per_rank {gpus:g}: target.tp {target.tp} ranks need a GPU each; valid: "
+                "whole numbers"
+            )
+        return Share(gpus, self.cpus_per_rank)
+
+    def size(self, target: TargetConfig) -> int:
+        """Groups of the connected cluster; ``ValueError`` for more than it could ever hold."""
+        share = self.share(target)
+        takes = bool(share.gpus or share.cpus)
+        if self.groups == "auto" and not takes:
+            return 1
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        room = sum(num_fitting(node, share.bundle, target.tp) for node in nodes)
+        if self.groups == "auto":
+            return max(1, room)  # what has no room at all is refused where it is placed
+        if takes and self.groups > room:
+            raise ValueError(
+                f"pool.groups {self.groups}: the cluster has room for {room} groups of "
+                f"{target.tp} ranks"
+            )
+        return self.groups
+
+
+class TargetPool:
+    """The groups of one program; ``first`` is up from the beginning, :meth:`grow` starts more."""
+
+    def __init__(
+        self,
+        target: TargetConfig,
+        drafter: DrafterConfig,
+        methods: Iterable[str],
+        config: PoolConfig,
+        tell: Tell,
+    ) -> None:
+        self.size = config.size(target)
+        self.leases = Leases.open()
+        self._create = lambda: TargetGroup.create(
+            target, drafter, tuple(methods), share=config.share(target)
+        )
+        self._waiting = Waiting(config.wait_seconds, TOLD_AFTER, self._tell)
+        self._tell_user = tell
+        self._groups: dict[str, TargetGroup] = {}
+        self._threads: list[threading.Thread] = []
+        self._closing = False
+        self.first = self._new()
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls,
+        target: TargetConfig,
+        drafter: DrafterConfig,
+        methods: Iterable[str],
+        config: PoolConfig,
+        tell: Tell,
+    ) -> Iterator[TargetPool]:
+        """A pool whose first group is up; all of its groups end with the ``with`` block.
+
+        ``tell`` is told what is waited for and what is lost. Raises ``ValueError`` for a target
+        that cannot be opened, or placed within ``config.wait_seconds``.
+        """
+        pool = cls(target, drafter, methods, config, tell)
+        try:
+            pool.first.bring_up(pool._waiting)
+            yield pool
+        finally:
+            pool.close()
+
+    def grow(self, wanted: int) -> int:
+        """Offer the first group for leases and start others behind it, at most ``wanted`` and
+        ``size`` in all; returns how many that are. They join as they come up."""
+        count = min(max(1, wanted), self.size)
+        others = [self._new() for _ in range(count - len(self._groups))]
+        fetch(self.leases.desk.expect.remote(1 + len(others)))
+        fetch(self.leases.desk.add.remote(self.first.name))
+        for group in others:
+            self._start_thread(self._bring_up, group)
+        self._start_thread(self._revive)
+        return count
+
+    def shrink(self, wanted: int) -> None:
+        """Stop groups that are free beyond ``wanted``; one more where somebody else waits for a
+        place, as long as one stays."""
+        most = len(self._groups) - 1 if self.others_wait() else wanted
+        for name in fetch(self.leases.desk.retire.remote(max(1, min(wanted, most)))):
+            self._tell(f"{name}: stopped, its place is free for others")
+            self._start_thread(self._groups.pop(name).stop)
+
+    def others_wait(self) -> bool:
+        """Whether another program's group waits for a place."""
+        return any(
+            entry["state"] == "PENDING"
+            and entry["name"].startswith(PREFIX)
+            and entry["name"] not in self._groups
+            for entry in placement_group_table().values()
+        )
+
+    def close(self) -> None:
+        """Stop all groups, those that are still starting too."""
+        self._closing = True
+        for group in self._groups.values():
+            group.stop()
+        ray.kill(self.leases.desk)
+        for thread in self._threads:
+            thread.join()
+
+    def _new(self) -> TargetGroup:
+        group = self._create()
+        self._groups[group.name] = group
+        return group
+
+    def _tell(self, text: str) -> None:
+        if not self._closing:
+            self._tell_user(text)
+
+    def _start_thread(self, work: Callable[..., object], *args: TargetGroup) -> None:
+        thread = threading.Thread(target=work, args=args, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _bring_up(self, group: TargetGroup) -> None:
+        """Bring a group up and offer it, or say why not; the others work meanwhile."""
+        with suppress(RayActorError):  # the pool is closed meanwhile
+            try:
+                group.bring_up(self._waiting)
+                node = group.facts()["node"]
+            except (ValueError, GroupError, RayActorError) as error:
+                self._tell(f"{group.name}: {error}")
+                fetch(self.leases.desk.give_up.remote(str(error)))
+            else:
+                self._tell(f"{group.name}: up on node {node[:8]}")
+                fetch(self.leases.desk.add.remote(group.name))
+
+    def _revive(self) -> None:
+        """Bring groups that were lost up again, wherever there is room now."""
+        with suppress(RayActorError):
+            while not self._closing:
+                name, reason = fetch(self.leases.desk.next_lost.remote())
+                self._tell(f"{name}: {reason}; going on without it until there is room again")
+                self._start_thread(self._bring_up, self._groups[name])

@@ -1,0 +1,129 @@
+"""A pool of target groups on the session's Ray: shared, queued for, and outliving a lost group."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from actors.group_keeper import NoRoom, num_fitting
+from actors.target_group import TargetGroup
+from actors.target_pool import PoolConfig, TargetPool
+from actors.target_rank import Share, usual_share
+from cluster.session import Resources
+from decoders.options import DecodeOptions
+from drafters.config import DrafterConfig
+from models.config import TargetConfig
+
+ROWS = [{"id": "a", "prompt_ids": [4, 5]}]
+OPTIONS = DecodeOptions(max_new_tokens=6, ignore_stop=True)
+
+
+def answer(group: TargetGroup) -> list[int]:
+    return group.generate(ROWS, OPTIONS)[0]["token_ids"]
+
+
+def test_nodes_hold_whole_groups_of_whole_and_of_shared_gpus() -> None:
+    node = {"CPU": 8.0, "GPU": 4.0}
+    assert num_fitting(node, {"GPU": 1.0}, tp=2) == 2
+    assert num_fitting(node, {"GPU": 1.0}, tp=3) == 1
+    assert num_fitting(node, {"GPU": 0.1}, tp=1) == 40
+    assert num_fitting(node, {"GPU": 1.0, "CPU": 4.0}, tp=1) == 2
+    assert num_fitting({"CPU": 8.0}, {"GPU": 1.0}, tp=1) == 0
+
+
+def test_a_rank_takes_a_gpu_on_cuda_and_nothing_on_the_cpu_unless_asked() -> None:
+    cuda, cpu = TargetConfig(device="cuda"), TargetConfig()
+    assert PoolConfig().share(cuda) == usual_share(cuda) == Share(gpus=1.0)
+    assert PoolConfig().share(cpu) == Share()
+    assert PoolConfig(gpus_per_rank=0.25).share(cuda) == Share(gpus=0.25)
+    with pytest.raises(ValueError, match=r"pool\.gpus_per_rank 0\.5: target\.tp 2"):
+        PoolConfig(gpus_per_rank=0.5).share(TargetConfig(device="cuda", tp=2))
+
+
+@pytest.mark.ray
+def test_a_pool_is_as_large_as_asked_or_as_fits(ray_cluster: Resources) -> None:
+    target = TargetConfig()
+    assert PoolConfig().size(target) == 1, "on shared cores one is the quiet choice"
+    assert PoolConfig(cpus_per_rank=1).size(target) == 4
+    assert PoolConfig(cpus_per_rank=1).size(TargetConfig(tp=2)) == 2
+    assert PoolConfig(groups=3).size(target) == 3
+    with pytest.raises(ValueError, match=r"pool\.groups 5: the cluster has room for 4 groups"):
+        PoolConfig(groups=5, cpus_per_rank=1).size(target)
+
+
+@pytest.fixture(scope="module")
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def pool(ray_cluster: Resources, tiny_folder: Path, told: list[str]) -> Iterator[TargetPool]:
+    config = PoolConfig(groups=2, cpus_per_rank=1, wait_seconds=20)
+    target = TargetConfig(path=str(tiny_folder))
+    with TargetPool.open(target, DrafterConfig(), ("chain",), config, told.append) as opened:
+        yield opened
+
+
+@pytest.mark.ray
+def test_two_holders_decode_at_a_time_on_groups_of_their_own(pool: TargetPool) -> None:
+    assert pool.grow(5) == 2
+    both = threading.Barrier(2, timeout=120)
+    found: list[tuple[str, list[int]]] = []
+
+    def work(group: TargetGroup) -> None:
+        both.wait()  # each has a group while the other has one
+        found.append((group.name, answer(group)))
+
+    holders = [threading.Thread(target=pool.leases.use, args=(h, work)) for h in ("one", "two")]
+    for holder in holders:
+        holder.start()
+    for holder in holders:
+        holder.join()
+    assert len({name for name, _ in found}) == 2
+    assert found[0][1] == found[1][1] == answer(pool.first)
+
+
+@pytest.mark.ray
+def test_who_finds_no_room_waits_with_a_message_and_gives_up_in_time(
+    pool: TargetPool, tiny_folder: Path
+) -> None:
+    target, heard = TargetConfig(path=str(tiny_folder)), []
+    config = PoolConfig(cpus_per_rank=4, wait_seconds=7)
+    with (
+        pytest.raises(NoRoom, match="no node had room for 1 ranks of 4 CPUs each"),
+        TargetPool.open(target, DrafterConfig(), (), config, heard.append),
+    ):
+        pass
+    assert ["others hold it; waiting up to 2 s more" in text for text in heard] == [True]
+    never = PoolConfig(cpus_per_rank=5)
+    with (
+        pytest.raises(ValueError, match=r"need 5 CPUs each, on one node, and the largest has 4"),
+        TargetPool.open(target, DrafterConfig(), (), never, heard.append),
+    ):
+        pass
+
+
+@pytest.mark.ray
+def test_work_on_a_lost_group_begins_again_on_another_one(
+    pool: TargetPool, told: list[str]
+) -> None:
+    expected = answer(pool.first)
+    used: list[str] = []
+
+    def work(group: TargetGroup) -> list[int]:
+        used.append(group.name)
+        if len(used) == 1:
+            answer(group)
+            ray.kill(group.keeper)
+            ray.kill(group._lead.rank) if group._lead else None
+        return answer(group)
+
+    found: Any = pool.leases.use("three", work)
+    assert found == expected
+    assert len(set(used)) == 2
+    assert any(used[0] in text and "going on without it" in text for text in told)
+    pool.shrink(1)
+    assert pool.leases.use("four", lambda group: group.name) == used[1]

@@ -1,0 +1,108 @@
+"""Sweeps over two nodes of two GPUs each (on paper: the ranks decode on CPUs): a node dies, the
+driver dies, another sweep waits its turn, and nothing is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ray.cluster_utils import Cluster
+
+from cluster.tracking import Tracking
+from tune.config import SweepConfig
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 240.0
+NODE: dict[str, Any] = {"num_cpus": 2, "num_gpus": 2, "object_store_memory": 80_000_000}
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    found = Cluster(initialize_head=True, head_node_args=NODE | {"include_dashboard": False})
+    yield found
+    found.shutdown()
+
+
+def start(cluster: Cluster, place: Path, name: str, values: dict[str, Any], *more: str) -> Any:
+    """``maskahead sweep`` in a process of its own; what it tells goes to ``NAME.log``."""
+    config = place / f"{name}.yaml"
+    config.write_text(yaml.safe_dump(values | {"cluster": {"address": cluster.address}}))
+    command = [sys.executable, "-m", "maskahead", "sweep", "--config", str(config), "--name", name]
+    environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"}
+    log = (place / f"{name}.log").open("a")
+    return subprocess.Popen(
+        [*command, *more],
+        cwd=place,
+        env=environment | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        stdout=log,
+        stderr=log,
+    )
+
+
+def until(happens: Callable[[], bool], driver: Any, log: Path) -> None:
+    ended = time.monotonic() + PATIENCE
+    while not happens():
+        assert driver.poll() is None, log.read_text()
+        assert time.monotonic() < ended, log.read_text()
+        time.sleep(0.1)
+
+
+def live_rows(folder: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(path.read_text()) for path in folder.glob("trials/[!.]*.json")]
+    return [row for row in rows if row["fidelity"] == "live"]
+
+
+def test_a_lost_node_and_a_killed_driver_cost_nothing_and_the_next_sweep_waits_its_turn(
+    cluster: Cluster, sweep_config: SweepConfig, tmp_path: Path
+) -> None:
+    second_node = cluster.add_node(**NODE)
+    values = sweep_config.model_dump(mode="json")
+    values["space"] |= {"temperature": [0.0], "methods": ["chain"]}
+    values["target"] |= {"tp": 2}
+    values["live"] |= {"trials": 8, "repeats": 4}
+    values["replay"] |= {"trials": 10}
+    values["pool"] = {"gpus_per_rank": 1}
+    folder, log = tmp_path / "runs" / "wide", tmp_path / "wide.log"
+
+    driver = start(cluster, tmp_path, "wide", values)
+    until(lambda: len({row["node"] for row in live_rows(folder)}) == 2, driver, log)
+    cluster.remove_node(second_node, allow_graceful=False)
+    before = len(live_rows(folder))
+    until(lambda: len(live_rows(folder)) > before, driver, log)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    stamps = {path: path.stat().st_mtime_ns for path in folder.glob("trials/[!.]*.json")}
+    assert (folder / "leaderboard.csv").exists(), "results are there before the sweep ends"
+
+    resumed = start(cluster, tmp_path, "wide", values, "--resume")
+    until(lambda: "live" in log.read_text().rpartition("start 0/1")[2], resumed, log)
+    small = values | {"target": values["target"] | {"tp": 1}}
+    small["replay"] = values["replay"] | {"trials": 0}
+    small["live"] = values["live"] | {"trials": 0, "repeats": 1}
+    waiting = start(cluster, tmp_path, "small", small)
+    assert resumed.wait(PATIENCE) == 0, log.read_text()
+    assert waiting.wait(PATIENCE) == 0, (tmp_path / "small.log").read_text()
+    told = (tmp_path / "small.log").read_text()
+    assert "no node had room for 1 ranks of 1 GPUs each" in told
+    assert "others hold it; waiting up to" in told
+
+    for path, stamp in stamps.items():
+        assert path.stat().st_mtime_ns == stamp, "a finished trial ran again"
+    rows = json.loads((folder / "sweep.json").read_text())["rows"]
+    assert {path.stem for path in stamps} <= {row["key"] for row in rows}
+    assert {row["status"] for row in rows} <= {"done", "stopped"}
+    assert len({row["node"] for row in live_rows(folder)}) == 2
+    tracking = Tracking(f"sqlite:///{tmp_path}/runs/mlflow.db", tmp_path / "unused")
+    runs = tracking.client.search_runs([tracking.experiment_id], max_results=500)
+    ids = [run.data.tags["trial_id"] for run in runs if "trial_id" in run.data.tags]
+    wide = [key for key in ids if key in {row["key"] for row in rows}]
+    assert sorted(wide) == sorted(row["key"] for row in rows), "one run each"
