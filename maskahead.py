@@ -7,6 +7,7 @@ The command line: each command reads its options, calls one function, and prints
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Unpack
@@ -17,9 +18,13 @@ from cluster.configuration import RUNS, RunConfig, SharedConfig, load_config, re
 from cluster.console import log_facts, progress, say, show_table
 from cluster.exits import FAILURE, run_app
 from cluster.short_options import ConfigFile, Settings, configured
+from tune.commands import compare, promote, report_sweep
 
 if TYPE_CHECKING:
     from cluster.loaded import LoadedTarget, ShortOptions
+    from cluster.training_log import Kind, Train
+    from tasks.train_order import TrainOrderConfig
+    from tasks.train_sets import TrainSetsConfig
 
 app = typer.Typer(
     help=__doc__.splitlines()[0] if __doc__ else None,
@@ -31,8 +36,11 @@ app = typer.Typer(
 )
 train = typer.Typer(no_args_is_help=True, help="Train a bundled target, or a drafter.")
 app.add_typer(train, name="train", epilog="Example: maskahead train order --config FILE")
-report = typer.Typer(no_args_is_help=True, help="Repeat a paper's tables and figures.")
+report = typer.Typer(no_args_is_help=True, help="Repeat a paper's, or a sweep's, tables and plots.")
 app.add_typer(report, name="report", epilog="Example: maskahead report spot --out runs/report-spot")
+app.command(epilog="Example: maskahead compare runs/1 runs/2 --out compared.json")(compare)
+app.command(epilog="Example: maskahead promote runs/1 --alias champion")(promote)
+report.command("sweep", epilog="Example: maskahead report sweep runs/1")(report_sweep)
 
 Prompts = Annotated[
     Path,
@@ -52,6 +60,9 @@ Folder = Annotated[
 Drafter = Annotated[str | None, typer.Option(help="Drafter folder.")]
 Port = Annotated[int, typer.Option(help="Port to listen on.")]
 TrainingFile = Annotated[Path, typer.Option("--config", metavar="FILE", help="What to train.")]
+Track = Annotated[
+    bool, typer.Option("--track/--no-track", help="Log the training, register the drafter.")
+]
 
 
 def load(target: str = "sdar-tiny", **options: "Unpack[ShortOptions]") -> "LoadedTarget":
@@ -239,11 +250,12 @@ def train_target_command(config_file: TrainingFile) -> None:
 
 
 @train.command("order", epilog="Example: maskahead train order --config configs/train-order.yaml")
-def train_order_command(config_file: TrainingFile) -> None:
+def train_order_command(config_file: TrainingFile, track: Track = True) -> None:
     """Train an order model on recorded traces, or go on training it."""
     from tasks.train_order import TrainOrderConfig, train_order
 
-    say(f"drafter: {train_order(load_config(TrainOrderConfig, config_file), log_facts)}")
+    config = load_config(TrainOrderConfig, config_file)
+    _train_drafter("order", config, partial(train_order, config), track)
 
 
 @train.command("sets", epilog="Example: maskahead train sets --config configs/train-sets.yaml")
@@ -255,13 +267,14 @@ def train_sets_command(
             "--from", metavar="DIR", help="A drafter whose input layers are refitted, no others."
         ),
     ] = None,
+    track: Track = True,
 ) -> None:
     """Train a drafter for threshold decoding, or calibrate one for another target."""
     from tasks.train_sets import TrainSetsConfig, train_sets
 
     short = {"start_from": start_from} if start_from else {}
     config = load_config(TrainSetsConfig, config_file, (), short)
-    say(f"drafter: {train_sets(config, log_facts)}")
+    _train_drafter("sets", config, partial(train_sets, config), track)
 
 
 @app.command(
@@ -425,18 +438,31 @@ def info(
     show_table(f"{title}, with how many tokens of prefix", fits)
 
 
+def _train_drafter(
+    kind: "Kind", config: "TrainOrderConfig | TrainSetsConfig", train: "Train", track: bool
+) -> None:
+    if not track:
+        say(f"drafter: {train(log_facts)}")
+        return
+    from cluster.tracking import Tracking, tracking_uri
+    from cluster.training_log import train_logged
+
+    tracking = Tracking(tracking_uri(RUNS), RUNS / "artifacts")
+    out, version = train_logged(kind, config, train, log_facts, tracking, _command())
+    say(f"drafter: {out}, registered as {version.uri}")
+
+
 def _command() -> str:
     """The exact command, to stand beside its results."""
     return shlex.join(["maskahead", *sys.argv[1:]])
 
 
 def _fetch_registered(model: str, folder: Path) -> Path:
-    from cluster.tracking import Tracking, tracking_uri
-    from cluster.ui import check_store
+    from cluster.tracking import open_store
+    from cluster.tracking.registry import fetch
+    from tune.registered import CONFIGURATION_FORMAT
 
-    uri = tracking_uri(RUNS)
-    check_store(uri)
-    return Tracking(uri, RUNS / "artifacts").fetch_registered(model, folder)
+    return fetch(open_store(), model, folder, CONFIGURATION_FORMAT)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -29,8 +29,8 @@ from decoders.trace import Trace
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
 from tasks.bundled import find_task, problems, score
-from tasks.files import write_whole
 from tasks.problem import Problem
+from tasks.whole import write_whole
 
 STANDARD = "standard"
 PROBLEM_SEED = 7

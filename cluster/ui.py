@@ -5,8 +5,9 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 from urllib.parse import urlparse
+
+from cluster.tracking.uri import check_store
 
 HOST = "127.0.0.1"
 
@@ -34,12 +35,6 @@ def run_ui(uri: str, port: int) -> int:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait()
-
-
-def check_store(uri: str) -> None:
-    """Raise ``ValueError`` for a database file that no sweep has made yet."""
-    if uri.startswith("sqlite:") and not Path(uri.partition(":///")[2]).exists():
-        raise ValueError(f"no MLflow store at {uri}; `maskahead sweep` makes one")
 
 
 def check_port(port: int) -> None:

@@ -15,6 +15,7 @@ from models.transformer import Transformer
 
 if TYPE_CHECKING:
     from cluster.session import Resources
+    from cluster.tracking import Tracking
 
 
 def tiny_spec(block_size: int = 4, vocab_size: int = 24) -> TargetSpec:
@@ -73,3 +74,12 @@ def ray_cluster() -> Iterator["Resources"]:
 
     with session(ClusterConfig(num_cpus=4, object_store_bytes=150_000_000)) as resources:
         yield resources
+
+
+@pytest.fixture(scope="session")
+def tracking(tmp_path_factory: pytest.TempPathFactory) -> "Tracking":
+    """One store for the tests of tracking: making its tables takes seconds."""
+    from cluster.tracking import Tracking
+
+    store = tmp_path_factory.mktemp("store")
+    return Tracking(f"sqlite:///{store}/mlflow.db", store / "artifacts")

@@ -29,10 +29,13 @@ COMMANDS = (
     "ui",
     "info",
     "import-order",
+    "compare",
+    "promote",
 )
 TRAIN = [["train"], ["train", "target"], ["train", "order"], ["train", "sets"]]
 HELPED = [[], *([c] for c in COMMANDS), *TRAIN, ["report"]]
 HELPED += [["report", "spot"], ["report", "simsd"], ["report", "ladder"]]
+HELPED += [["report", "sweep"]]
 ROW_KEYS = (
     *("id", "prompt_ids", "token_ids", "text", "stop_reason", "nfe", "forwards"),
     *("tokens_per_forward", "accepted_per_round", "seconds"),

@@ -7,11 +7,14 @@ and a stage whose result is there is not done again.
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cluster.configuration import RUNS
+from cluster.tracking import Tracking
+from cluster.training_log import train_logged
 from decoders.draft_graph import save_graphs
 from decoders.graph_calibration import calibrate_folders
 from drafters.config import DrafterConfig
@@ -35,6 +38,7 @@ TRAIN_SEED, HELDOUT_SEED = 3, 5
 STATE = "adopted.json"
 
 Report = Callable[[dict], None]
+Train = Callable[[TrainOrderConfig, Report], Path]
 
 
 class AdoptConfig(BaseModel):
@@ -72,11 +76,16 @@ def adopt(config: AdoptConfig, name: str, command: str, report: Report) -> Sweep
     """
     runs = RUNS.resolve()
     check_name(name)
-    check(config.sweep.model_copy(update={"target": config.target}), runs)
+    uri = check(config.sweep.model_copy(update={"target": config.target}), runs).uri
     check_recordings(order_config(config, runs / f"adopt-{name}"))
     folder = runs / f"adopt-{name}"
     claim(folder, config)
-    order = trained_order(config, folder, report)
+
+    def train(ordered: TrainOrderConfig, report: Report) -> Path:
+        tracking, run = Tracking(uri, runs / "artifacts"), partial(train_order, ordered)
+        return train_logged("order", ordered, run, report, tracking, command)[0]
+
+    order = trained_order(config, folder, train, report)
     graph = calibrated_graph(config, folder, report)
     drafter = DrafterConfig(path=str(order), graph=str(graph))
     sweep = config.sweep.model_copy(update={"target": config.target, "drafter": drafter})
@@ -123,13 +132,13 @@ def recordings(config: AdoptConfig) -> tuple[Recording, ...]:
     )
 
 
-def trained_order(config: AdoptConfig, folder: Path, report: Report) -> Path:
+def trained_order(config: AdoptConfig, folder: Path, train: Train, report: Report) -> Path:
     """The order model's folder, trained unless its card is there."""
     out = folder / "order"
     if (out / "card.json").exists():
         report({"order": str(out), "kept": True})
         return out
-    return train_order(order_config(config, folder), report)
+    return train(order_config(config, folder), report)
 
 
 def order_config(config: AdoptConfig, folder: Path) -> TrainOrderConfig:

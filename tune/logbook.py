@@ -1,11 +1,12 @@
 """What a sweep writes to MLflow: one parent, one child a trial, all from the driver."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cluster.tracking import ChildRun, DataSource, Outcome, Tracking
+from tune.note import NOTE_TAG, sweep_note
 from tune.row import Status, TrialRow
 from tune.space import flat_knobs, spell
 
@@ -36,16 +37,21 @@ ENDED = tuple(OUTCOMES.values())
 class Logbook:
     """The runs of one sweep; a trial is logged once, whatever was killed in between."""
 
-    def __init__(self, tracking: Tracking, sweep_id: str, name: str, data: DataSource) -> None:
+    def __init__(
+        self, tracking: Tracking, sweep_id: str, folder: str, target: str, data: DataSource
+    ) -> None:
+        """``folder`` is the sweep's, as in ``runs/1``."""
         self.tracking = tracking
         self.data = data
-        self.parent = tracking.parent(sweep_id, name)
+        self.folder = folder
+        self.parent = tracking.parent(sweep_id, f"{folder}: sweep of {target}")
         self.children = tracking.children(self.parent)
 
     def describe(self, space: Mapping[str, Any], tags: Mapping[str, str]) -> None:
         """The parent's parameters (the search space) and tags."""
         params = {f"space.{name}": json.dumps(value) for name, value in space.items()}
-        self.tracking.log(self.parent, params, {}, tags, self.data)
+        own = {"folder": self.folder, "kind": "sweep", NOTE_TAG: sweep_note(self.folder, tags)}
+        self.tracking.log(self.parent, params, {}, {**tags, **own}, self.data)
 
     def log(self, row: TrialRow) -> None:
         """The child run of a finished trial."""
@@ -61,6 +67,21 @@ class Logbook:
     def run_of(self, row: TrialRow) -> str:
         """The child run of a row that was logged."""
         return self.children[row.key][0]
+
+    def conclude(
+        self, rows: Sequence[TrialRow], champion: TrialRow | None, facts: Mapping[str, str]
+    ) -> None:
+        """What became of the sweep, on the parent: counts, the champion's numbers, ``facts``."""
+        counts = {"trials": len(rows), "trials_failed": sum(not row.done for row in rows)}
+        tags = {**facts, "champion": "none"}
+        best: dict[str, float] = {}
+        if champion is not None:
+            child = child_of(champion)
+            best = {f"champion/{name}": value for name, value in child.metrics.items()}
+            tags["champion"] = self.run_of(champion)
+            tags["champion.setting"] = spell(champion.options)
+            tags["champion.certificate"] = champion.certificate or "none"
+        self.tracking.log(self.parent, {}, counts | best, tags)
 
     def log_files(self, files: list[Path]) -> None:
         """Artifacts of the parent."""
@@ -95,4 +116,5 @@ def child_of(row: TrialRow) -> ChildRun:
         record=row.model_dump(mode="json"),
         started=row.started,
         ended=row.started + row.seconds,
+        problems={"problem": list(row.correct), "correct": list(row.correct.values())},
     )

@@ -1,12 +1,13 @@
 """The result files of a sweep, rewritten whole as rows come in."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tasks.whole import write_whole
 from tune.champion import choose_champion
 from tune.config import SweepConfig
 from tune.coordinates import save_parallel_html, save_parallel_png
@@ -17,8 +18,9 @@ from tune.row import TrialRow
 from tune.space import option_values
 
 BEST = "best.yaml"
-TABLES = ("leaderboard.csv", "leaderboard.md", "sweep.json")
+LEADERBOARD = ("leaderboard.csv", "leaderboard.md")
 PLOTS = ("pareto.png", "pareto.html", "parallel.png", "parallel.html")
+REPORT = (*LEADERBOARD, *PLOTS)
 
 
 class Results:
@@ -46,9 +48,7 @@ class Results:
 
     def write_tables(self) -> None:
         rows, champion = list(self.rows.values()), self.champion
-        command = str(self.facts.get("command", ""))
-        self.folder.write("leaderboard.csv", comma_separated(rows, champion))
-        self.folder.write("leaderboard.md", markdown(rows, champion, command))
+        write_leaderboard(rows, champion, str(self.facts.get("command", "")), self.folder.path)
         content = {
             **self.facts,
             "config": self.config.model_dump(mode="json"),
@@ -58,11 +58,7 @@ class Results:
         self.folder.write("sweep.json", json.dumps(content, indent=1) + "\n")
 
     def write_plots(self) -> None:
-        rows, champion = list(self.rows.values()), self.champion
-        save_png(rows, champion, self.folder.path / "pareto.png")
-        save_html(rows, champion, self.folder.path / "pareto.html")
-        save_parallel_png(rows, champion, self.folder.path / "parallel.png")
-        save_parallel_html(rows, self.folder.path / "parallel.html")
+        write_plots(list(self.rows.values()), self.champion, self.folder.path)
 
     def write_best(self, champion: TrialRow, run_id: str) -> Path:
         """``best.yaml``: what ``maskahead serve --config`` takes."""
@@ -70,7 +66,23 @@ class Results:
         return self.folder.path / BEST
 
     def files(self) -> list[Path]:
-        return [self.folder.path / name for name in (*TABLES, *PLOTS, BEST, "config.json")]
+        return [self.folder.path / name for name in (*REPORT, "sweep.json", BEST, "config.json")]
+
+
+def write_leaderboard(
+    rows: Sequence[TrialRow], champion: TrialRow | None, command: str, folder: Path
+) -> None:
+    """The leaderboard as a table of everything and for reading."""
+    write_whole(folder / "leaderboard.csv", comma_separated(rows, champion))
+    write_whole(folder / "leaderboard.md", markdown(rows, champion, command))
+
+
+def write_plots(rows: Sequence[TrialRow], champion: TrialRow | None, folder: Path) -> None:
+    """Pareto plots and parallel coordinates, each for a page and for a browser."""
+    save_png(rows, champion, folder / "pareto.png")
+    save_html(rows, champion, folder / "pareto.html")
+    save_parallel_png(rows, champion, folder / "parallel.png")
+    save_parallel_html(rows, folder / "parallel.html")
 
 
 def best_yaml(

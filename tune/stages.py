@@ -1,5 +1,6 @@
 """The stages of a sweep on an open cluster: record, measure costs, replay, live."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,8 +51,9 @@ class Running:
         self.progress.advance(f"{spell(row.options)} {told}")
 
 
-def run_stages(running: Running, traces_root: Path) -> None:
-    """All stages; each leaves out what an earlier run of this sweep has finished."""
+def run_stages(running: Running, traces_root: Path) -> Mapping[Rule, Path]:
+    """All stages; each leaves out what an earlier run of this sweep has finished. Returns the
+    folders of the traces that were replayed."""
     traces = record_rules(running, traces_root)
     job = TrialJob(
         config=running.checked.config,
@@ -65,6 +67,7 @@ def run_stages(running: Running, traces_root: Path) -> None:
     groups = running.pool.grow(most_live(job.config))
     replay_settings(running, job)
     try_live(running, job, groups)
+    return traces
 
 
 def record_rules(running: Running, root: Path) -> dict[Rule, Path]:
@@ -114,12 +117,14 @@ def replay_baselines(running: Running, job: TrialJob) -> None:
         key = job.key("replay", options)
         row = job.rows.find(key)
         if row is None:
+            started = time.time()
             traces = {t.request.id: t for t in TraceStore(job.traces[options]).load()}
             ordered = [traces[p.id] for p in running.checked.problems.problems]
             replies = [codec.decode(trace.token_ids) for trace in ordered]
             correct = running.checked.problems.score(replies)
             row = replay_row(key, options, ordered, None, job.cost, correct, reference)
-            job.rows.write(row)
+            times = {"started": started, "seconds": time.time() - started}
+            row = job.rows.write(row.model_copy(update=times))
         reference = reference or row
         running.take(row)
 

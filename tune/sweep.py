@@ -12,18 +12,20 @@ from actors.target_pool import TargetPool
 from cluster.configuration import RUNS
 from cluster.session import Resources, session
 from cluster.tracking import DataSource, Outcome, Tracking
+from cluster.tracking.machine import machine_metrics
+from cluster.tracking.registry import CHAMPION
 from tune.check import Checked, check
 from tune.config import SweepConfig
 from tune.estimate import estimate_forward
-from tune.folder import FINISHED, SweepFolder, open_folder
+from tune.folder import CONFIG, FINISHED, SweepFolder, open_folder
 from tune.keys import trial_key
 from tune.logbook import Logbook
 from tune.plan import plan
 from tune.progress import SweepProgress
 from tune.provenance import identity, provenance
+from tune.registered import lineage_of, register_best
 from tune.results import Results
 from tune.row import TrialRow
-from tune.space import spell
 from tune.stages import Running, run_stages
 from tune.summary import open_console, print_outcome, print_plan
 
@@ -95,13 +97,16 @@ def sweep(
     results = Results(folder, config, reference_key)
     results.facts = provenance(found, pool.first, str(resources), command)
     data = DataSource("heldout", checked.problems.digest, json.dumps(config.tasks.model_dump()))
-    logbook = Logbook(tracking, folder.sweep_id, folder.name, data)
+    target = Path(config.target.path).name
+    logbook = Logbook(tracking, folder.sweep_id, f"{RUNS}/{folder.name}", target, data)
     logbook.describe(config.space.model_dump(mode="json"), flat_tags(results.facts))
+    logbook.log_files([folder.path / CONFIG])
     running = Running(checked, found, folder, pool, results, logbook, progress)
     outcome: Outcome = "FAILED"
     try:
-        run_stages(running, RUNS.resolve() / "traces")
-        conclude(running)
+        with machine_metrics(tracking, logbook.parent):
+            traces = run_stages(running, RUNS.resolve() / "traces")
+        conclude(running, ", ".join(folder.name for folder in traces.values()))
         outcome = "FINISHED"
     except KeyboardInterrupt:
         outcome = "KILLED"
@@ -111,8 +116,9 @@ def sweep(
     return results
 
 
-def conclude(running: Running) -> None:
-    """Plots, ``best.yaml`` and artifacts; the champion becomes ``maskahead@champion``."""
+def conclude(running: Running, traces: str) -> None:
+    """Plots, ``best.yaml`` and artifacts; the champion becomes ``maskahead@champion``. ``traces``
+    are the digests of what was replayed."""
     results, logbook, folder = running.results, running.logbook, running.folder
     champion = results.champion
     results.write_plots()
@@ -120,8 +126,10 @@ def conclude(running: Running) -> None:
         run_id = logbook.run_of(champion)
         best = results.write_best(champion, run_id)
         logbook.tracking.log_files(run_id, [best])
-        described = f"{spell(champion.options)} of sweep {folder.name} ({folder.sweep_id})"
-        logbook.tracking.register_champion(run_id, best, described)
+        digests = {**running.identity, "traces": traces}
+        lineage = lineage_of(digests, logbook.parent, champion)
+        register_best(logbook.tracking, champion, run_id, best, lineage, [CHAMPION])
+    logbook.conclude(list(results.rows.values()), champion, {"digests.traces": traces})
     logbook.log_files(results.files())
     folder.mark(FINISHED)
 

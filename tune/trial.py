@@ -120,7 +120,14 @@ class RowTrial(tune.Trainable):
 
 def failed_row(key: str, fidelity: Fidelity, options: DecodeOptions, error: str) -> TrialRow:
     """The row of a trial that found nothing out."""
-    return TrialRow(key=key, fidelity=fidelity, options=options, status="failed", error=error)
+    return TrialRow(
+        key=key,
+        fidelity=fidelity,
+        options=options,
+        status="failed",
+        error=error,
+        started=time.time(),
+    )
 
 
 @contextmanager

@@ -1,27 +1,20 @@
-"""Tracking on a fresh SQLite store: one store, no stray runs, champions by alias."""
+"""Tracking on a fresh SQLite store: one store, no stray runs, each found again by its name."""
 
+import json
 import os
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cluster.tracking import ChildRun, DataSource, Tracking, parse_model_uri, tracking_uri
+from cluster.tracking import ChildRun, DataSource, Tracking, tracking_uri
+from cluster.tracking.machine import gpus, machine_metrics
 
 DATA = DataSource("heldout", "abc123", '{"seed": 7}')
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("store")
-
-
-@pytest.fixture(scope="module")
-def tracking(store: Path) -> Tracking:
-    """One store for the module: making the tables takes seconds."""
-    return Tracking(f"sqlite:///{store}/mlflow.db", store / "artifacts")
 
 
 def child(trial_id: str, outcome: str = "FINISHED", **metrics: float) -> ChildRun:
@@ -102,27 +95,65 @@ def test_a_failed_trial_that_was_tried_again_counts_as_finished(tracking: Tracki
     assert tracking.children(parent) == {"a": (finished, "FINISHED")}
 
 
-def test_the_champion_is_fetched_by_alias_and_by_version(
-    tracking: Tracking, tmp_path: Path
-) -> None:
-    run_id = tracking.parent("registered", "registered")
-    best = tmp_path / "best.yaml"
-    best.write_text("decode: {method: chain}\n")
-    tracking.log_files(run_id, [best])
-    version = tracking.register_champion(run_id, best, "chain")
-    assert tracking.register_champion(run_id, best, "chain") == version, "a resumed sweep's again"
-    fetched = tracking.fetch_registered("models:/maskahead@champion", tmp_path / "by-alias")
-    assert fetched.read_text() == best.read_text()
-    by_version = tracking.fetch_registered(f"models:/maskahead/{version}", tmp_path / "by-version")
-    assert by_version.read_text() == best.read_text()
-    with pytest.raises(ValueError, match="holds no such version"):
-        tracking.fetch_registered("models:/maskahead@loser", tmp_path)
+def test_a_child_begins_and_ends_when_its_trial_did(tracking: Tracking) -> None:
+    parent = tracking.parent("times", "times")
+    timed = replace(child("t"), started=1_700_000_007.5, ended=1_700_000_010.0)
+    run = tracking.get(tracking.log_child(parent, timed, DATA, None))
+    assert (run.started, run.ended) == (1_700_000_007.5, 1_700_000_010.0)
 
 
-@pytest.mark.parametrize("name", ["maskahead@champion", "models:/maskahead", "models:/a/best"])
-def test_model_names_are_checked(name: str) -> None:
-    with pytest.raises(ValueError, match="models:/NAME@ALIAS"):
-        parse_model_uri(name)
+def test_a_table_of_problems_is_one_that_mlflow_shows(tracking: Tracking) -> None:
+    parent = tracking.parent("tables", "tables")
+    told = replace(child("t"), problems={"problem": ["a", "b"], "correct": [True, False]})
+    run_id = tracking.log_child(parent, told, DATA, None)
+    table = json.loads(tracking.read(run_id, "problems.json") or "")
+    assert table == {"columns": ["problem", "correct"], "data": [["a", True], ["b", False]]}
+    shown = json.loads(tracking.get(run_id).tags["mlflow.loggedArtifacts"])
+    assert shown == [{"path": "problems.json", "type": "table"}]
+
+
+def test_runs_are_found_by_id_name_and_folder(tracking: Tracking) -> None:
+    parent = tracking.parent("found", "runs/7: sweep of tiny")
+    tracking.log(parent, {}, {}, {"folder": "runs/7"})
+    for named in (parent, "runs/7: sweep of tiny", "runs/7", "7", "runs/7/"):
+        assert tracking.find(named).run_id == parent
+    trial = tracking.log_child(parent, replace(child("t"), name="live: chain 4"), DATA, None)
+    assert tracking.find("live: chain 4").run_id == trial
+    twice = tracking.log_child(parent, replace(child("u"), name="live: chain 4"), DATA, None)
+    with pytest.raises(ValueError, match="may be any of") as told:
+        tracking.find("live: chain 4")
+    assert trial in str(told.value)
+    assert twice in str(told.value)
+    with pytest.raises(ValueError, match=r"'8': the store holds no such run.*runs/7"):
+        tracking.find("8")
+    with pytest.raises(ValueError, match="holds no such run"):
+        tracking.find("0" * 32)
+
+
+def test_the_machine_is_watched_while_a_run_lasts(tracking: Tracking) -> None:
+    run_id = tracking.parent("watched", "watched")
+    with machine_metrics(tracking, run_id, every=0.05):
+        time.sleep(0.4)
+    found = tracking.get(run_id).metrics
+    assert 0 <= found["system/cpu_utilization_percentage"] <= 100
+    assert 0 < found["system/system_memory_usage_percentage"] < 100
+    assert found["system/driver_memory_megabytes"] > 10
+    name = "system/cpu_utilization_percentage"
+    steps = [m.step for m in tracking.client.get_metric_history(run_id, name)]
+    assert steps[:2] == [0, 1]
+    time.sleep(0.1)
+    assert len(tracking.client.get_metric_history(run_id, name)) == len(steps), "it has ended"
+
+
+def test_what_nvidia_smi_says_becomes_metrics_and_what_it_does_not_know_none() -> None:
+    assert gpus("0, 97, 1000, 4000\n1, [N/A], 10, 4000\n") == {
+        "system/gpu_0_utilization_percentage": 97.0,
+        "system/gpu_0_memory_usage_megabytes": 1000.0,
+        "system/gpu_0_memory_usage_percentage": 25.0,
+        "system/gpu_1_memory_usage_megabytes": 10.0,
+        "system/gpu_1_memory_usage_percentage": 0.25,
+    }
+    assert gpus("") == {}
 
 
 SCRIPT = """
@@ -138,12 +169,12 @@ print(parent, tracking.children(parent)["t"][0])
 
 
 def test_an_exported_run_id_captures_nothing_and_nothing_lies_elsewhere(
-    store: Path, tracking: Tracking, tmp_path: Path
+    tracking: Tracking, tmp_path: Path
 ) -> None:
     captured = tracking.client.create_run(tracking.experiment_id).info.run_id
     environment = os.environ | {
         "MLFLOW_RUN_ID": captured,
-        "MLFLOW_TRACKING_URI": f"sqlite:///{store}/mlflow.db",
+        "MLFLOW_TRACKING_URI": tracking.uri,
         "PYTHONPATH": str(ROOT),
     }
     done = subprocess.run(

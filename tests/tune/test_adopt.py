@@ -9,6 +9,7 @@ import yaml
 from cluster.configuration import RunConfig
 from decoders.draft_graph import load_graphs
 from models.config import TargetConfig
+from tasks.train_order import train_order
 from tests.text_target import save_text_target
 from tune.adopt import AdoptConfig, adopt, calibrated_graph, claim, trained_order
 from tune.config import LiveConfig, ReplayConfig, SweepConfig, TasksConfig
@@ -43,7 +44,7 @@ def test_stages_whose_results_are_there_are_not_done_again(
 ) -> None:
     told: list[dict] = []
     claim(tmp_path, config)
-    order = trained_order(config, tmp_path, told.append)
+    order = trained_order(config, tmp_path, train_order, told.append)
     graph = calibrated_graph(config, tmp_path, told.append)
     assert json.loads((order / "card.json").read_text())["held_out"].keys() == {
         "heldout-cap1",
@@ -54,7 +55,7 @@ def test_stages_whose_results_are_there_are_not_done_again(
     before = [path.stat().st_mtime_ns for path in (order / "model.safetensors", graph)]
     told.clear()
     claim(tmp_path, config)
-    trained_order(config, tmp_path, told.append)
+    trained_order(config, tmp_path, train_order, told.append)
     calibrated_graph(config, tmp_path, told.append)
     assert [path.stat().st_mtime_ns for path in (order / "model.safetensors", graph)] == before
     assert not [row for row in told if "recording" in row or "step" in row]

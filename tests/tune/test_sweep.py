@@ -8,6 +8,7 @@ import yaml
 
 from cluster.configuration import RunConfig
 from cluster.tracking import Tracking
+from cluster.tracking.registry import find_version
 from tune.config import SweepConfig
 from tune.folder import FINISHED, REPLAYED, open_folder
 from tune.sweep import SweepOutcome, run_sweep
@@ -20,6 +21,8 @@ FILES = (
     "leaderboard.md",
     "pareto.png",
     "pareto.html",
+    "parallel.png",
+    "parallel.html",
     "sweep.json",
     "config.json",
 )
@@ -83,8 +86,16 @@ def check_runs(outcome: SweepOutcome, best_run: str | None, place: Path) -> None
     assert any(run.data.tags["baseline"] == "true" for run in children)
     artifacts = {item.path for item in client.list_artifacts(parents[0].info.run_id)}
     assert set(FILES) <= artifacts
-    version = client.get_model_version_by_alias("maskahead", "champion")
+    version = find_version(tracking, "models:/maskahead@champion")
     assert version.run_id == best_run
+    assert version.tags["target"] == parents[0].data.tags["digests.target"]
+    assert version.tags["traces"] == parents[0].data.tags["digests.traces"]
+    for row in outcome.rows:
+        [run] = [run for run in children if run.data.tags["trial_id"] == row.key]
+        assert abs(run.info.start_time / 1000 - row.started) < 0.01
+        assert abs((run.info.end_time - run.info.start_time) / 1000 - row.seconds) < 0.01
+    assert any(name.startswith("system/") for name in parents[0].data.metrics)
+    assert parents[0].info.run_name == "runs/one: sweep of tiny"
 
 
 @pytest.mark.usefixtures("ray_cluster", "at_place")

@@ -1,0 +1,33 @@
+"""The note on a sweep's run: what to look at, for whoever opens it in MLflow."""
+
+from collections.abc import Mapping
+
+NOTE_TAG = "mlflow.note.content"
+
+NOTE = """**Sweep `{folder}`** of target `{target}`: `{command}`
+
+Each trial is a child run. Columns that tell most:
+
+| column | meaning |
+|---|---|
+| tag `fidelity` | `live`: on the target; `replay`: exact forwards from traces, estimated speed |
+| tag `certificate` | `exact`: every output equals draft-free decoding; others win only if allowed |
+| metric `speed_reference` | tokens/s over those of standard decoding without a cap |
+| metric `nfe_factor_reference` | forwards (without prefill) of standard decoding over this one's |
+| metric `accuracy` | with `accuracy_low` and `accuracy_high`, Wilson's 95 % interval |
+| parameters `method`, `budget`, `cap`, ... | the setting; `-` where the method has no such knob |
+
+The champion is the fastest live trial that is `exact` and not below standard decoding's accuracy:
+tag `champion` names its run, `champion/...` its metrics, and `models:/maskahead@champion` its
+`best.yaml`. Baselines have the tag `baseline: true`. A failed trial is a FAILED run, its reason in
+the tag `error`.
+
+The plots are among the artifacts; `maskahead report sweep {folder}` makes them again from this
+store, and `maskahead compare RUN RUN` sets runs side by side.
+"""
+
+
+def sweep_note(folder: str, tags: Mapping[str, str]) -> str:
+    """Markdown for the parent run."""
+    found = {"target": tags.get("target.target"), "command": tags.get("command")}
+    return NOTE.format(folder=folder, **{key: text or "unknown" for key, text in found.items()})
