@@ -10,7 +10,7 @@ from cluster.tracking import Tracking
 from cluster.tracking.registry import fetch, find_version
 from cluster.training_log import DRAFTER_FORMAT, by_step, train_logged
 from drafters.bundle import load_order_model
-from models.checkpoint import digest
+from models.digests import digest
 from tasks.train_order import TrainOrderConfig, train_order
 from tests.tasks.test_train_order import config as tiny_config
 from tests.text_target import save_text_target
