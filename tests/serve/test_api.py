@@ -72,7 +72,9 @@ def test_answers_and_usage_are_those_of_offline_decoding(
     assert chat.usage.completion_tokens == len(result.token_ids)
     assert chat.usage.total_tokens == len(ids) + len(result.token_ids)
     effort = (chat.usage.model_extra or {})["maskahead"]
-    assert (effort["nfe"], effort["forwards"]) == (result.nfe, result.forwards)
+    assert effort["nfe"] == result.nfe
+    # A prompt that the endpoint knows already needs no prefill.
+    assert result.forwards - 1 <= effort["forwards"] <= result.forwards
     assert effort["tokens_per_forward"] == round(result.tokens_per_forward, 4)
 
 
