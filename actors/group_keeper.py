@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, NamedTuple
 
 import ray
@@ -12,6 +12,7 @@ from ray.util.placement_group import (
     PlacementGroup,
     get_placement_group,
     placement_group,
+    placement_group_table,
     remove_placement_group,
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -21,6 +22,8 @@ from actors.target_rank import GroupError, GroupSetup, RemoteTargetRank
 PLACEMENT_SECONDS = 20.0
 START_SECONDS = 300.0
 CLOSE_SECONDS = 5.0
+PLACED_SECONDS = 2.0
+"""Between two looks whether starting ranks still have their place."""
 
 
 class NoRoom(ValueError):
@@ -102,12 +105,26 @@ class GroupKeeper:
             for rank in range(self.setup.target.tp)
         ]
         try:
-            await bring_up(ranks)
+            await self._while_placed(placement, bring_up(ranks))
         except BaseException:
             kill_all(ranks)
             raise
         self._ranks = ranks
         self._generation = uuid.uuid4().hex
+
+    async def _while_placed(
+        self, placement: PlacementGroup, starting: Coroutine[Any, Any, None]
+    ) -> None:
+        """Let ranks start; a node that dies is noticed late, and would leave them pending."""
+        work = asyncio.ensure_future(starting)
+        try:
+            while not (await asyncio.wait([work], timeout=PLACED_SECONDS))[0]:
+                facts: dict = await asyncio.to_thread(placement_group_table, placement)
+                if facts["state"] != "CREATED":
+                    raise NoRoom(f"{self.setup.named}: the node of its ranks was lost")
+            await work
+        finally:
+            work.cancel()
 
     def _ask_for_place(self) -> PlacementGroup:
         """Room for all ranks on one node; it is kept while ranks come and go."""

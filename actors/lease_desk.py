@@ -119,7 +119,11 @@ class Leases:
 
     def take(self, holder: str) -> TargetGroup:
         """A group for ``holder`` alone; waits for one."""
-        return TargetGroup.attach(fetch(self.desk.take.remote(holder)), PATIENCE)
+        name = fetch(self.desk.take.remote(holder))
+        try:
+            return TargetGroup.attach(name, PATIENCE)
+        except ValueError as error:
+            raise GroupGone(str(error)) from error
 
     def give_back(self, holder: str) -> None:
         """Let go of what ``holder`` has, if anything."""

@@ -14,6 +14,7 @@ from tune.check import Checked
 from tune.config import SweepConfig
 from tune.cost import CostCurve, measure_cost
 from tune.folder import REPLAYED, SweepFolder
+from tune.log_queue import LogQueue
 from tune.logbook import Logbook
 from tune.plan import live_seconds
 from tune.progress import SweepProgress
@@ -36,12 +37,13 @@ class Running:
     pool: TargetPool
     results: Results
     logbook: Logbook
+    queue: LogQueue
     progress: SweepProgress
 
     def take(self, row: TrialRow) -> None:
         """A finished trial: into the tables, the store and the display."""
         self.results.add(row)
-        self.logbook.log(row)
+        self.queue.add(row)
         objectives = self.checked.config.objectives
         rows = list(self.results.rows.values())
         best = self.results.champion or best_replayed(rows, objectives)

@@ -19,6 +19,7 @@ from tune.config import SweepConfig
 from tune.estimate import estimate_forward
 from tune.folder import CONFIG, FINISHED, SweepFolder, open_folder
 from tune.keys import trial_key
+from tune.log_queue import LogQueue
 from tune.logbook import Logbook
 from tune.plan import plan
 from tune.progress import SweepProgress
@@ -101,7 +102,8 @@ def sweep(
     logbook = Logbook(tracking, folder.sweep_id, f"{RUNS}/{folder.name}", target, data)
     logbook.describe(config.space.model_dump(mode="json"), flat_tags(results.facts))
     logbook.log_files([folder.path / CONFIG])
-    running = Running(checked, found, folder, pool, results, logbook, progress)
+    queue = LogQueue(logbook.log, progress.note)
+    running = Running(checked, found, folder, pool, results, logbook, queue, progress)
     outcome: Outcome = "FAILED"
     try:
         with machine_metrics(tracking, logbook.parent):
@@ -122,6 +124,7 @@ def conclude(running: Running, traces: str) -> None:
     results, logbook, folder = running.results, running.logbook, running.folder
     champion = results.champion
     results.write_plots()
+    running.queue.flush()
     if champion is not None:
         run_id = logbook.run_of(champion)
         best = results.write_best(champion, run_id)

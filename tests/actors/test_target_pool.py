@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import ray
+from ray.util.placement_group import placement_group, remove_placement_group
 
 from actors.group_keeper import NoRoom, num_fitting
-from actors.target_group import TargetGroup
+from actors.target_group import PREFIX, TargetGroup
 from actors.target_pool import PoolConfig, TargetPool
 from actors.target_rank import Share, usual_share
 from cluster.session import Resources
@@ -104,6 +105,32 @@ def test_who_finds_no_room_waits_with_a_message_and_gives_up_in_time(
         TargetPool.open(target, DrafterConfig(), (), never, heard.append),
     ):
         pass
+
+
+@pytest.mark.ray
+def test_a_pool_gives_a_free_group_back_while_somebody_waits(
+    ray_cluster: Resources, tiny_folder: Path
+) -> None:
+    config = PoolConfig(groups=2, cpus_per_rank=1, wait_seconds=60)
+    target, told = TargetConfig(path=str(tiny_folder)), []
+    with TargetPool.open(target, DrafterConfig(), (), config, told.append) as pool:
+        assert pool.grow(2) == 2
+        both = [pool.leases.take(holder) for holder in ("one", "two")]
+        assert len({group.name for group in both}) == 2
+        pool.leases.give_back("one")
+        assert not pool.others_wait()
+        pool.shrink(2)
+        other = placement_group([{"CPU": 3}], name=f"{PREFIX}of-another-program")
+        assert not other.wait(1)
+        assert pool.others_wait()
+        pool.shrink(2)
+        assert other.wait(30)
+        pool.shrink(1)
+        assert pool.leases.take("two").name == both[1].name, "the one in use stays"
+        remove_placement_group(other)
+    assert [text for text in told if "free for others" in text] == [
+        f"{both[0].name}: stopped, its place is free for others"
+    ]
 
 
 @pytest.mark.ray

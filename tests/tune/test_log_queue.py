@@ -1,0 +1,61 @@
+"""A tracking store that goes away in the middle of a sweep, and comes back or does not."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cluster.tracking import DataSource, Tracking
+from tests.tune.rows import chain, row, standard
+from tune import log_queue
+from tune.log_queue import LogQueue
+from tune.logbook import Logbook
+
+ROWS = [row("a", standard()), row("b", chain(2)), row("c", chain(4))]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("away")
+
+
+@pytest.fixture(scope="module")
+def tracking(store: Path) -> Tracking:
+    return Tracking(f"sqlite:///{store}/mlflow.db", store / "artifacts")
+
+
+@contextmanager
+def away(store: Path) -> Iterator[None]:
+    """The store answers nothing but errors."""
+    with sqlite3.connect(store / "mlflow.db") as database:
+        database.execute("ALTER TABLE runs RENAME TO gone")
+    yield
+    with sqlite3.connect(store / "mlflow.db") as database:
+        database.execute("ALTER TABLE gone RENAME TO runs")
+
+
+def test_rows_wait_for_a_store_that_is_away_and_come_in_once_each(
+    store: Path, tracking: Tracking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_queue, "RETRY_SECONDS", 0.0)
+    told: list[str] = []
+    logbook = Logbook(tracking, "sweep", "one", DataSource("heldout", "1", "{}"))
+    queue = LogQueue(logbook.log, told.append)
+    queue.add(ROWS[0])
+    with away(store):
+        queue.add(ROWS[1])
+        assert "1 trials wait for it" in told[-1]
+        with pytest.raises(
+            RuntimeError, match=r"1 trials are not in the tracking store .*--resume"
+        ):
+            queue.flush()
+    queue.add(ROWS[2])
+    queue.flush()
+    children = tracking.children(logbook.parent)
+    assert {key: status for key, (_, status) in children.items()} == {
+        each.key: "FINISHED" for each in ROWS
+    }
+    runs = tracking.client.search_runs([tracking.experiment_id])
+    assert len(runs) == 1 + len(ROWS)
