@@ -52,13 +52,21 @@ class CostCurve(BaseModel):
 
     def forward_seconds(self, rounds: Sequence[tuple[str, int]]) -> float:
         """Of the target alone."""
-        copies = [copies_of(kind, drafts) for kind, drafts in rounds]
-        return float(np.interp(copies, self.knots, self.forward).sum())
+        return float(np.interp(copies_in(rounds), self.knots, self.forward).sum())
 
 
-def copies_of(kind: str, drafts: int) -> int:
-    """Block copies in a forward: an ``open`` mostly stores the block before it."""
-    return 2 if kind == "open" else 1 + drafts
+def copies_in(rounds: Sequence[tuple[str, int]]) -> list[int]:
+    """Block copies in each forward of a request: the root, its drafts, and the full block before,
+    which the ``open`` of every block but the first one stores.
+
+    Where blocks begin with drafts (``draft_refresh``, which is neither replayed nor fitted), a
+    ``verify`` stores too, and what it stores is not counted here.
+    """
+    found, opened = [], False
+    for kind, drafts in rounds:
+        found.append(1 + drafts + (kind == "open" and opened))
+        opened |= kind == "open"
+    return found
 
 
 def measure_cost(
@@ -100,7 +108,7 @@ def _run(group: Generator, row: Mapping[str, Any], options: DecodeOptions) -> Ru
 
 def fit_forward(runs: Sequence[Run]) -> tuple[float, ...]:
     """Least squares of c at the knots; more copies never cost less."""
-    design = np.array([_shares([copies_of(*r) for r in rounds]) for rounds, _ in runs])
+    design = np.array([_shares(copies_in(rounds)) for rounds, _ in runs])
     seconds = np.array([s for _, s in runs])
     fitted = np.linalg.lstsq(design, seconds, rcond=None)[0]
     floor = seconds.min() / max(len(rounds) for rounds, _ in runs) / 10

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from decoders.options import DecodeOptions
 from decoders.proposers.order import OrderProposer
@@ -11,9 +12,18 @@ from decoders.replay import replay
 from decoders.trace_store import TraceStore
 from drafters.bundle import load_order_model
 from models.checkpoint import read_spec
+from models.target import CopyBatch
 from tests.tune.conftest import InProcess
 from tune.config import SweepConfig
-from tune.cost import CHAIN_BUDGETS, DRAFTER_BUDGETS, KNOTS, CostCurve, fit_forward, measure_cost
+from tune.cost import (
+    CHAIN_BUDGETS,
+    DRAFTER_BUDGETS,
+    KNOTS,
+    CostCurve,
+    copies_in,
+    fit_forward,
+    measure_cost,
+)
 from tune.live import live_row
 from tune.problems import heldout
 from tune.recording import record_missing, trace_folder, trace_manifest
@@ -104,6 +114,26 @@ def test_the_cost_curve_is_found_again_from_runs_that_it_made() -> None:
     ]
     fitted = fit_forward([(r, true.seconds(r, DecodeOptions())) for r in rounds])
     assert fitted == pytest.approx(true.forward, rel=1e-6)
+
+
+def test_every_block_but_the_first_is_opened_beside_the_one_that_is_stored(
+    sweep_config: SweepConfig, group: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    target = group.engine.target
+    forward = target.forward
+
+    def count(batch: CopyBatch) -> Tensor:
+        seen.append(len(batch.tokens_CL))
+        return forward(batch)
+
+    monkeypatch.setattr(target, "forward", count)
+    prompt = heldout(sweep_config.tasks, 1).rows[:1]
+    options = sweep_config.options(method="chain", budget=3, cross_block=True)
+    row = group.generate(prompt, options, trace=True)[0]
+    rounds = [(r["kind"], r["drafts"]) for r in row["rounds"] if r["kind"] != "prefill"]
+    assert sum(kind == "open" for kind, _ in rounds) > 1
+    assert copies_in(rounds) == seen
 
 
 def test_costs_are_measured_and_never_fall_with_copies(
