@@ -35,6 +35,17 @@ def draw_setting(space: SpaceConfig, trial: Draws) -> dict[str, Any]:
     return setting
 
 
+def spell_space(space: SpaceConfig, method: str) -> str:
+    """What is tried of a method, as in ``chain: budget 1..32, cap 1 or 0.9``."""
+    known = OPTIONS_OF[method]
+    parts = [f"budget {space.budget.least}..{space.budget.most}"] if "budget" in known else []
+    for name in CHOICES:
+        values = space.values(method, name) if name in known else []
+        told = [v if isinstance(v, str) else f"{v:g}" for v in values]
+        parts += [f"{name} {' or '.join(told)}"] if told else []
+    return f"{method}: {', '.join(parts)}"
+
+
 def first_settings(space: SpaceConfig) -> list[dict[str, Any]]:
     """What the search begins with: every method at every rule, with a middling budget, crossing
     blocks or not: of one of these alone a short search might never see the other."""

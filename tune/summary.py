@@ -12,7 +12,7 @@ from tune.config import SweepConfig
 from tune.leaderboard import COLUMNS, cells_of, ranked
 from tune.plan import Stage, spell_seconds
 from tune.row import TrialRow
-from tune.space import spell
+from tune.space import spell, spell_space
 
 SHOWN = ("setting", "NFE", "NFE factor", "tokens/s", "speed-up", "certificate", "accuracy")
 ROOMY = (*SHOWN[:5], "speed 95 %", *SHOWN[5:], "95 %")
@@ -34,6 +34,8 @@ def print_plan(config: SweepConfig, stages: Sequence[Stage], source: str, consol
     for stage in stages:
         table.add_row(stage.name, str(stage.total), spell_seconds(stage.seconds))
     console.print(table)
+    for method in config.space.methods:
+        console.print(spell_space(config.space, method), soft_wrap=True)
     rules = ", ".join(spell(rule) for rule in config.rules)
     total = spell_seconds(sum(stage.seconds for stage in stages))
     console.print(f"target {config.target.path}; rules: {rules}; about {total} in all")

@@ -13,7 +13,16 @@ from decoders.options import COLDEST, OPTIONS_OF, PROPOSERS, DecodeOptions
 from tests.reference.families import family_spec
 from tune.check import fitting_space
 from tune.config import LiveConfig, SweepConfig
-from tune.space import INACTIVE, KNOBS, draw_setting, flat_knobs, knobs_of, option_values, spell
+from tune.space import (
+    INACTIVE,
+    KNOBS,
+    draw_setting,
+    flat_knobs,
+    knobs_of,
+    option_values,
+    spell,
+    spell_space,
+)
 from tune.space_config import SpaceConfig
 from tune.stages import live_settings, with_lossy
 
@@ -70,6 +79,13 @@ def test_names_are_short_and_tell_settings_apart() -> None:
     assert spell(DecodeOptions()) == "standard cap=1 T=0"
     crossing = DecodeOptions(method="chain", cross_block=True, draft_refresh=16)
     assert spell(crossing) == "chain budget=8 cross_block=1 draft_refresh=16 cap=1 T=0"
+
+
+def test_a_plan_names_the_values_of_every_knob_that_a_method_has() -> None:
+    assert spell_space(SpaceConfig(), "chain") == (
+        "chain: budget 1..32, cap 1 or 0.9, temperature 0, cross_block 0 or 1"
+    )
+    assert "gamma 0 or 0.01 or 0.03 or 0.1, hedge" in spell_space(SpaceConfig(), "order")
 
 
 def test_the_reference_rule_is_recorded_even_if_the_space_leaves_it_out() -> None:
