@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
+from benchmarks.load.command import EPILOG
+from benchmarks.load.command import load as load_command
 from cluster.configuration import RUNS, RunConfig, SharedConfig, load_config, read_mapping
 from cluster.console import log_facts, progress, say, show_table
 from cluster.exits import FAILURE, run_app
@@ -405,6 +407,9 @@ def serve(
         file = config or _fetch_registered(model, Path(folder))
         served = load_serve_config(file)
     run_server(served, host, port)
+
+
+app.command("load", epilog=EPILOG)(load_command)
 
 
 @app.command(epilog="Example: maskahead ui --port 5000")

@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from actors.runner import Runner, open_runner
 from benchmarks.certificate import certify
+from benchmarks.figures import save_png
 from benchmarks.machine import git_commit, machine, versions
 from benchmarks.paired import Measured, measure, summarize
 from benchmarks.spot.found import Table
 from benchmarks.spot.jobs import keep, kept
-from benchmarks.spot.plots import save_png
 from benchmarks.spot.writing import comma_separated, rows_of
 from cluster.console import plain, progress
 from decoders.options import DecodeOptions

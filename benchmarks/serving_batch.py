@@ -32,7 +32,7 @@ from decoders.request import Request
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
 from tasks.bundled import find_task
-from tasks.files import write_whole
+from tasks.whole import write_whole
 
 FEWEST_PROMPTS = 4
 """Of a batch: one answer alone is a coin toss."""

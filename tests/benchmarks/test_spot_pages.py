@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.figures import save_html, save_png
 from benchmarks.spot.config import SpotConfig
 from benchmarks.spot.found import Table
 from benchmarks.spot.logbook import metrics
-from benchmarks.spot.plots import Plot, read_panels, save_html, save_png
+from benchmarks.spot.plots import Plot, read_panels
 from benchmarks.spot.scoring import accuracy
 from benchmarks.spot.writing import comma_separated, markdown, rows_of
 from tasks.intervals import paired_interval, wilson_interval
@@ -71,7 +72,7 @@ def test_plots_are_written_as_png_and_as_one_page(tmp_path: Path) -> None:
     panels = read_panels(PLOT, TABLE)
     save_png("Main", "budget", panels, tmp_path / "main.png")
     assert (tmp_path / "main.png").read_bytes().startswith(b"\x89PNG")
-    save_html({"Main": ("budget", panels), "Again": ("x", panels)}, tmp_path / "f.html")
+    save_html("SPOT", {"Main": ("budget", panels), "Again": ("x", panels)}, tmp_path / "f.html")
     page = (tmp_path / "f.html").read_text()
     assert page.count("Plotly.newPlot") >= 2
     assert "Main" in page

@@ -1,0 +1,1 @@
+"""``maskahead load``: what an endpoint gives its clients, under load."""

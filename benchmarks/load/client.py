@@ -1,0 +1,144 @@
+"""One request and what became of it: an answer with its times, or an error of a kind."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+import httpx
+
+from benchmarks.load.config import Endpoint
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: the fields of a request, apart from the endpoint's own."""
+
+    id: str
+    fields: dict[str, Any]
+    """With ``messages`` a conversation, with ``prompt`` a plain completion."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One request. Times are seconds since it was sent, ``sent`` since the level began.
+
+    ``late`` is how long after its due time an open loop sent it. Without an ``error`` it has text
+    that is complete; ``gaps`` lie between the arrivals of its pieces.
+    """
+
+    id: str
+    sent: float
+    seconds: float
+    late: float = 0.0
+    error: str | None = None
+    first_text: float | None = None
+    gaps: tuple[float, ...] = ()
+    tokens: int = 0
+    nfe: int | None = None
+    text: str = ""
+
+    @property
+    def per_token(self) -> float | None:
+        """Mean seconds a token once text has begun; none for an answer of one token."""
+        if self.first_text is None or self.tokens < 2:
+            return None
+        return (self.seconds - self.first_text) / (self.tokens - 1)
+
+
+class Failed(Exception):
+    """A request that got no answer; its text is the error's kind."""
+
+
+@dataclass
+class _Answer:
+    started: float
+    arrivals: list[float]
+    text: str = ""
+    tokens: int | None = None
+    nfe: int | None = None
+    finished: bool = False
+
+    def take(self, chunk: dict[str, Any]) -> None:
+        if chunk.get("error"):
+            raise Failed("error amid the stream")
+        for choice in chunk.get("choices", ()):
+            text = choice.get("text") or (choice.get("delta") or {}).get("content") or ""
+            if text:
+                self.arrivals.append(perf_counter() - self.started)
+                self.text += text
+            self.finished |= choice.get("finish_reason") is not None
+        if usage := chunk.get("usage"):
+            self.tokens = usage.get("completion_tokens")
+            self.nfe = (usage.get("maskahead") or {}).get("nfe")
+
+
+async def ask(
+    client: httpx.AsyncClient,
+    endpoint: Endpoint,
+    question: Question,
+    timeout: float,
+    began: float,
+    due: float | None = None,
+) -> Sample:
+    """Send one request and read its stream to the end. Never raises for what an endpoint does;
+    ``due`` is when an open loop wanted it sent, ``began`` when its level began."""
+    started = perf_counter()
+    answer = _Answer(started, [])
+    error: str | None = None
+    try:
+        async with asyncio.timeout(timeout):
+            await _read(client, endpoint, question, answer)
+    except Failed as failure:
+        error = str(failure)
+    except (TimeoutError, httpx.TimeoutException):
+        error = "timeout"
+    except httpx.ConnectError:
+        error = "no connection"
+    except httpx.HTTPError:
+        error = "connection lost"
+    arrivals = answer.arrivals
+    return Sample(
+        id=question.id,
+        sent=started - began,
+        seconds=perf_counter() - started,
+        late=0.0 if due is None else max(0.0, started - began - due),
+        error=error,
+        first_text=arrivals[0] if arrivals else None,
+        gaps=tuple(b - a for a, b in pairwise(arrivals)),
+        tokens=answer.tokens or 0,
+        nfe=answer.nfe,
+        text=answer.text,
+    )
+
+
+async def _read(
+    client: httpx.AsyncClient, endpoint: Endpoint, question: Question, answer: _Answer
+) -> None:
+    route = "chat/completions" if "messages" in question.fields else "completions"
+    body = question.fields | {"stream": True, "stream_options": {"include_usage": True}}
+    if endpoint.send:
+        body["maskahead"] = endpoint.send
+    async with client.stream("POST", f"{endpoint.url}/{route}", json=body) as response:
+        if response.status_code != httpx.codes.OK:
+            raise Failed(f"http {response.status_code}")
+        async for data in _event_data(response):
+            if data == "[DONE]":
+                break
+            try:
+                answer.take(json.loads(data))
+            except json.JSONDecodeError as error:
+                raise Failed("not a stream of JSON") from error
+    if not answer.finished:
+        raise Failed("cut off")
+    if answer.tokens is None:
+        raise Failed("no usage")
+
+
+async def _event_data(response: httpx.Response) -> AsyncIterator[str]:
+    async for line in response.aiter_lines():
+        if line.startswith("data:"):
+            yield line[len("data:") :].strip()
