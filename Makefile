@@ -13,7 +13,7 @@ sweep: $(INSTALLED)
 
 # Ray tests share one local cluster, so they run in one process, after the rest.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -m "not ray" -n 2
+	$(BIN)/python -m pytest -rs -m "not ray" -n 2
 	$(BIN)/python -m pytest -m ray
 
 check: $(INSTALLED)

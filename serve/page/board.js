@@ -11,6 +11,7 @@ const STEPS = {
 
 export class Board {
   constructor() {
+    this.starts = new Set();
     this.cells = new Map();
     this.blocks = element("div", { class: "blocks", role: "grid", "aria-label": "Positions" });
     this.inspector = element("p", { class: "inspector", "aria-hidden": "true" });
@@ -24,11 +25,12 @@ export class Board {
 
   // Shows the story as of forward k.
   show(story, k) {
-    for (const start of blockStarts(story)) if (!this.cells.has(start)) this.#addBlock(story, start);
+    for (const start of blockStarts(story)) if (!this.starts.has(start)) this.#addBlock(story, start);
     for (const [position, cell] of this.cells) this.#fill(cell, position, story, k);
   }
 
   #addBlock(story, start) {
+    this.starts.add(start);
     const { block_size: size, prompt_tokens: prompt, limit, tail } = story.begin;
     const row = element("div", { class: "block", role: "presentation" });
     for (let position = start; position < start + size; position += 1) {

@@ -9,9 +9,9 @@ export function compare(ours, theirs) {
     theirs.begin.promises_equality &&
     JSON.stringify(ours.begin.rule) === JSON.stringify(theirs.begin.rule) &&
     ours.begin.seed === theirs.begin.seed;
-  if (promised && same) return { kind: "exact", title: "Exact", told: exactly(a.length) };
+  if (promised && same) return { kind: "exact", title: "Exact", told: exactly(ours, theirs) };
   if (promised) return { kind: "differs", title: "Differs", told: partly(parts, a, b) };
-  const told = same ? "Here both wrote the same tokens." : partly(parts, a, b);
+  const told = same ? "Here both wrote the same tokens all the same." : partly(parts, a, b);
   return { kind: "approximate", title: "Approximate", told: `${why(ours, theirs)} ${told}` };
 }
 
@@ -22,8 +22,11 @@ export function firstDifference(a, b) {
   return null;
 }
 
-function exactly(count) {
-  return `Both wrote the same ${count} tokens, compared one by one.`;
+function exactly({ name, end }, theirs) {
+  const [few, many] = [end.nfe, theirs.end.nfe].sort((a, b) => a - b);
+  const saved = few < many ? `, in ${few} forwards and in ${many}` : "";
+  const count = `the same ${end.token_ids.length} tokens`;
+  return `${name} and ${theirs.name} wrote ${count}, compared one by one${saved}.`;
 }
 
 function partly(index, a, b) {

@@ -31,8 +31,8 @@ export class Column {
     );
   }
 
-  // Shows the story as of forward k; the rhythm has room for the longest run beside it.
-  show(k, room = numForwards(this.story)) {
+  // Shows the story as of forward k, in as much room as the largest beside it needs.
+  show(k, room) {
     const story = this.story;
     const figures = figuresAt(story, k);
     this.state.textContent = stateOf(story, k);
@@ -46,11 +46,12 @@ export class Column {
     this.freeLabel.textContent = freeOf(story, figures.filled);
     this.counts.textContent = countsOf(figures, story.shares);
     this.problem.textContent = story.error ?? "";
+    this.root.classList.toggle("nothing", !story.begin);
     if (story.begin) {
       this.board.show(story, k);
-      this.#beat(k, room);
+      this.#beat(k, room.forwards);
     }
-    this.tree.show(forwardAt(story, k));
+    this.tree.show(forwardAt(story, k), room.rows);
     this.text.textContent = textAt(story, k);
   }
 

@@ -19,6 +19,10 @@ export function layout(round) {
   return nodes;
 }
 
+export function numRows(nodes) {
+  return Math.max(...nodes.map((node) => node.row)) + 1;
+}
+
 // Accepted nodes that filled something: each stands for one step.
 function numAccepted(nodes) {
   return nodes.filter((node) => node.kind === "accepted" && node.fills.length).length;

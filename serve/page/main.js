@@ -90,7 +90,8 @@ function draw() {
 }
 
 function show(k) {
-  for (const column of columns) column.show(k, longest());
+  const rows = Math.max(1, ...columns.map(({ story }) => story.rows));
+  for (const column of columns) column.show(k, { forwards: longest(), rows });
 }
 
 function longest() {

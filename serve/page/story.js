@@ -3,6 +3,8 @@
 // A "forward" is a forward of the target that counts (NFE); a prefill is none. Positions are
 // absolute. Everything can be asked as of any forward k, which is what the replay does.
 
+import { layout, numRows } from "./layout.js";
+
 // With shares it runs in one batch with another answer of this page.
 export function newStory(name, shares = false) {
   return {
@@ -16,6 +18,7 @@ export function newStory(name, shares = false) {
     forwards: [],
     places: new Map(),
     filled: 0,
+    rows: 1,
     inBlock: new Map(),
   };
 }
@@ -46,6 +49,7 @@ function addRound(story, round) {
     }
   }
   story.filled += fresh;
+  story.rows = Math.max(story.rows, numRows(layout(round)));
   story.forwards.push({ ...round, fresh, filled: story.filled, characters: story.text.length });
 }
 

@@ -2,13 +2,15 @@
 
 import { shown, spoken } from "./board.js";
 import { element, svg } from "./dom.js";
-import { layout } from "./layout.js";
+import { layout, numRows } from "./layout.js";
 
 const HEIGHT = 24;
 const GAP = { x: 16, y: 7 };
 const MARGIN = 4;
 const LETTER = 7;
 const NARROWEST = 34;
+const MOST_ROWS = 6;
+const ROOM_FOR_BAR = 10;
 
 export class TreeView {
   constructor() {
@@ -19,7 +21,9 @@ export class TreeView {
     this.round = null;
   }
 
-  show(round) {
+  // The picture of a round, in a window of so many rows, at most MOST_ROWS.
+  show(round, rows) {
+    this.scroll.style.height = `${heightOf(Math.min(rows, MOST_ROWS)) + ROOM_FOR_BAR}px`;
     if (round === this.round) return;
     this.round = round;
     this.caption.textContent = round ? captionOf(round) : "No forward yet.";
@@ -38,8 +42,7 @@ function captionOf(round) {
 function draw(round) {
   const nodes = layout(round);
   const width = stretch(nodes);
-  const rows = Math.max(...nodes.map((node) => node.row)) + 1;
-  const size = { width, height: rows * (HEIGHT + GAP.y) - GAP.y + 2 * MARGIN };
+  const size = { width, height: heightOf(numRows(nodes)) };
   const picture = svg("svg", { ...size, role: "img", "aria-label": sentence(nodes) });
   picture.append(...nodes.slice(1).map((node) => edge(nodes[node.parent], node)));
   picture.append(...nodes.map(drawn));
@@ -58,6 +61,8 @@ function stretch(nodes) {
   for (const node of nodes) Object.assign(node, { x: starts[node.depth], width: widths[node.depth] });
   return starts.at(-1) - GAP.x + MARGIN;
 }
+
+const heightOf = (rows) => rows * (HEIGHT + GAP.y) - GAP.y + 2 * MARGIN;
 
 const top = (node) => MARGIN + node.row * (HEIGHT + GAP.y);
 
