@@ -87,7 +87,7 @@ def model_card(service: Service) -> dict[str, Any]:
         "owned_by": "maskahead",
         "maskahead": {
             "decode": config.decode.model_dump(),
-            "methods": request_options(config.decode.method),
+            "methods": request_options((config.decode.method, *config.methods)),
             "dtype": config.target.precision,
             "block_size": service.spec.block_size,
             "max_positions": service.spec.max_positions,

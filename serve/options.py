@@ -1,6 +1,7 @@
 """From a checked API request to what the decoder takes."""
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -35,10 +36,10 @@ EVENTS = "events"
 """Beside them: whether a stream carries what happens in every round."""
 
 
-def request_options(served: Method) -> dict[str, list[str]]:
-    """The methods that a request may ask for where ``served`` is the endpoint's own, each with the
-    options it takes; learned drafters are loaded for the endpoint's own alone."""
-    methods = dict.fromkeys((served, *DRAFT_FREE, *UNTRAINED))
+def request_options(loaded: Sequence[Method]) -> dict[str, list[str]]:
+    """The methods that a request may name where the drafters of those in ``loaded`` are, each with
+    the options it takes."""
+    methods = dict.fromkeys((*loaded, *DRAFT_FREE, *UNTRAINED))
     return {
         method: [name for name in EXTENSION if name in OPTIONS_OF[method]] for method in methods
     }

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from decoders.options import DecodeOptions
-from serve.api import build_api
+from serve.api import build_api, model_card
 from serve.app import open_service
 from serve.backends import LocalBackend
 from serve.config import ServeConfig
@@ -58,3 +58,12 @@ def test_a_method_whose_drafter_is_not_loaded_is_refused_with_those_that_are(
     assert isinstance(service.backend, LocalBackend)
     assert "sets" not in service.backend.batching.engine.proposers
     assert service.config.decode == DecodeOptions(method="chain", budget=4, max_new_tokens=24)
+
+
+def test_the_model_card_lists_the_methods_and_their_options(service: Service) -> None:
+    methods = model_card(service)["maskahead"]["methods"]
+    assert list(methods) == ["chain", "order", "standard", "threshold", "wtree"]
+    assert "tau" in methods["threshold"]
+    assert "cap" not in methods["threshold"]
+    for method in methods:
+        assert asyncio.run(ask(service, {"maskahead": {"method": method}})).status_code == 200
