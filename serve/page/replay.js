@@ -8,7 +8,7 @@ export class Replay {
     this.onShow = onShow;
     [this.back, this.playing, this.on] = root.querySelectorAll("button");
     this.slider = root.querySelector("input");
-    this.place = root.querySelector("output");
+    this.place = root.querySelector(".place");
     this.timer = null;
     this.follows = true;
     this.slider.addEventListener("input", () => this.#go(Number(this.slider.value)));

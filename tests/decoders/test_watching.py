@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from decoders.companion import Companion
 from decoders.loop import Decoder
 from decoders.options import DecodeOptions
 from decoders.proposers.base import Proposer
 from decoders.request import Request, Result
 from decoders.sight import DraftNode, SeenRound
+from decoders.simsd.companion import SimSD
+from decoders.simsd.small_model import SmallModel
 from decoders.trace import TraceRecorder
 from decoders.watching import find_parent, new_rounds
 from models.target import Target
@@ -52,12 +55,14 @@ def target() -> Target:
 
 
 def watch(
-    target: Target, values: Mapping[str, object], proposers: Mapping[str, Proposer] = PROPOSERS
+    target: Target,
+    values: Mapping[str, object],
+    proposers: Mapping[str, Proposer | Companion] = PROPOSERS,
 ) -> tuple[Result, list[SeenRound]]:
     """A watched request's result, and what was seen of it round by round."""
     options = DecodeOptions.model_validate(LONG | dict(values))
     request = Request("one", prompt_of(11), options, noise_seed=3, watched=True)
-    foresee(target, [request], proposers)
+    foresee(target, [request], PROPOSERS)
     decoder = Decoder(target, proposers)
     sequence = decoder.add(request)
     seen: list[SeenRound] = []
@@ -164,6 +169,23 @@ def test_confidences_are_those_of_the_draft_free_trace(
     assert len(found) == len(expected) == len(commits(result))
     for ours, theirs in zip(found, expected, strict=True):
         assert ours == pytest.approx(theirs, abs=1e-5)
+
+
+@pytest.mark.parametrize("verify", ["exact", "mask"])
+def test_a_small_models_drafts_are_a_chain_as_exact_states_and_unseen_under_the_mask(
+    target: Target, verify: str
+) -> None:
+    small = SmallModel(Target(tiny_model(tiny_spec(block_size=8), seed=1)))
+    result, seen = watch(target, {"method": "simsd", "verify": verify}, {"simsd": SimSD(small)})
+    assert tuple(each.round for each in seen) == result.rounds
+    sights = [each.sight for each in seen if each.round.kind == "verify"]
+    assert sights
+    for sight in sights:
+        assert (sight is None) == (verify == "mask")
+        if sight is not None:
+            expected = [None, *range(len(sight.tree) - 1)]
+            assert [node.parent for node in sight.tree] == expected
+            assert {node.mass for node in sight.tree} <= {None}
 
 
 def test_an_opening_that_an_earlier_forward_told_has_no_confidence(target: Target) -> None:

@@ -158,7 +158,8 @@ def test_everything_has_a_name_and_announcements_are_few(finished: Page) -> None
     ids = finished.evaluate("[...document.querySelectorAll('[id]')].map((each) => each.id)")
     assert len(ids) == len(set(ids))
     assert finished.evaluate("said.length") <= 3, "begin, end, certificate: no flood"
-    expect(finished.get_by_role("status")).to_contain_text("Exact. order and standard wrote")
+    announced = finished.get_by_role("status")  # the only live region but for alerts
+    expect(announced).to_contain_text("Exact. order and standard wrote")
     pictures = finished.locator("svg[role=img]").all()
     assert all("Path: " in (each.get_attribute("aria-label") or "") for each in pictures)
 
