@@ -6,12 +6,11 @@ opens with a docstring that repeats the plan in canonical words. Form of the pro
 2021, "Program Synthesis with Large Language Models".
 """
 
-import re
 from random import Random
 
 from tasks.code_parts import LISTS, TEXTS, Family, Part, Value, draw_constants
 from tasks.problem import Problem, Split, split_of
-from tasks.sandbox import run_python
+from tasks.reading import first_block
 
 Step = tuple[Part, tuple[int | str, ...]]
 
@@ -38,7 +37,6 @@ _LENGTHS = (1, 2, 2, 3, 3, 3, 4, 4, 4, 4)  # long ones are rejected more often
 _NUMBER_SHARE = 0.4
 _MAX_NUMBER = 2_000
 _MAX_CHARACTERS = 24
-_FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 def generate(split: Split, seed: int, index: int) -> Problem:
@@ -62,14 +60,8 @@ def generate(split: Split, seed: int, index: int) -> Problem:
 
 def extract(reply: str) -> str:
     """The code of a reply: its first fenced block (to the end if unclosed), else all of it."""
-    match = _FENCE.search(reply)
-    return match.group(1) if match else reply
-
-
-def score(problem: Problem, reply: str, timeout: float = 5.0) -> bool:
-    """Whether the reply's code passes every assert in the sandbox; no reply makes this raise."""
-    source = "\n".join([extract(reply), *problem.gold])
-    return run_python(source, timeout).ok
+    block = first_block(reply)
+    return reply if block is None else block
 
 
 def _draw_parts(family: Family, rng: Random) -> list[Part]:

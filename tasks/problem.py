@@ -1,5 +1,6 @@
-"""One problem of a task: what the model is asked, a reference reply, and what scores it."""
+"""One problem of a task: what the model is asked, a reference reply, what scores it, a verdict."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
@@ -12,8 +13,9 @@ class Problem:
     """A prompt with its reference.
 
     ``prompt`` is the user's message (no chat template), ``answer`` a full reference reply (the
-    training target), ``gold`` what the scorer compares with, ``kinds`` the combination of step or
-    function kinds that decides whether the problem is a training or a held-out one.
+    training target; of a public task what the data set gives), ``gold`` what the scorer compares
+    with. ``kinds`` is the combination of step or function kinds that decides whether a bundled
+    problem is a training or a held-out one; of MMLU the subject.
     """
 
     id: str
@@ -21,7 +23,26 @@ class Problem:
     prompt: str
     answer: str
     gold: tuple[str, ...]
-    kinds: tuple[str, ...]
+    kinds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What scoring found in one reply.
+
+    ``correct`` maps every metric of the task to whether the reply is right by it, the task's own
+    metric first; ``read`` is the answer as it was read from the reply (none: there was no answer);
+    ``reason`` says why one could not be judged by its content ("timeout", "error: ...").
+    """
+
+    correct: Mapping[str, bool]
+    read: str | None = None
+    reason: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the reply is right by the task's own metric."""
+        return next(iter(self.correct.values()))
 
 
 def split_of(kinds: tuple[str, ...], heldout_share: int = 8) -> Split:

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import ceil
@@ -141,10 +141,10 @@ def run_python(source: str, timeout: float, memory_mb: int = 512) -> SandboxResu
 
 def run_many(
     sources: Sequence[str], timeout: float, workers: int = os.cpu_count() or 1
-) -> list[SandboxResult]:
+) -> Iterator[SandboxResult]:
     """The result of each source in order, ``workers`` of them running at a time."""
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda source: run_python(source, timeout), sources))
+        yield from pool.map(lambda source: run_python(source, timeout), sources)
 
 
 def _run_child(

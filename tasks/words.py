@@ -1,7 +1,7 @@
 """Seeded word problems in the manner of GSM8K: a story of 1 to 5 steps about one running number.
 
-``generate`` draws the kinds, then numbers that fit them, then the words; ``score`` and
-``flexible`` read a reply as GSM8K's two usual rules do. All values lie in LEAST..MOST.
+``generate`` draws the kinds, then numbers that fit them, then the words. All values lie in
+LEAST..MOST; replies end as GSM8K's do, and are judged by its rules.
 """
 
 import re
@@ -226,22 +226,3 @@ def generate(split: Split, seed: int, index: int) -> Problem:
         if REPLY_LEAST <= num_tokens(answer) <= REPLY_MOST:
             id_ = f"words-{split}-{seed}-{index}"
             return Problem(id_, "words", prompt, answer, (str(steps[-1]["z"]),), kinds)
-
-
-NUMBER = r"-?\$?\d[\d,]*(?:\.\d+)?"
-
-
-def _plain(number: str) -> str:
-    return number.replace(",", "").replace("$", "")
-
-
-def score(problem: Problem, reply: str) -> bool:
-    """GSM8K's strict rule: the number right after the first ``#### `` is the gold one."""
-    found = re.search(rf"#### ({NUMBER})", reply)
-    return found is not None and _plain(found[1]) == problem.gold[0]
-
-
-def flexible(problem: Problem, reply: str) -> bool:
-    """GSM8K's lenient rule: the last number anywhere in the reply is the gold one."""
-    found = re.findall(NUMBER, reply)
-    return bool(found) and _plain(found[-1]) == problem.gold[0]

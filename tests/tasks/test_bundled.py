@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from tasks import bundled
+from tasks import bundled, judging
 from tasks.intervals import paired_interval, wilson_interval
 
 
@@ -29,7 +29,10 @@ def test_mixed_tasks_are_scored_in_order() -> None:
     assert bundled.score(asked, replies) == [True, False, False, True]
 
 
-def test_a_reply_that_never_ends_is_wrong_and_the_others_are_scored() -> None:
+def test_a_reply_that_never_ends_is_wrong_and_the_others_are_scored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(judging, "CODE_SECONDS", 3.0)
     code = bundled.problems("code", "heldout", 2, seed=1)
     assert bundled.score(code, ["while True: pass", code[1].answer]) == [False, True]
 

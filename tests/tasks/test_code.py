@@ -1,12 +1,11 @@
 """The code tasks: determinism, the split, reference replies, lengths and words."""
 
-import os
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tasks.code import extract, generate, score
+from tasks.bundled import score
+from tasks.code import extract, generate
 from tasks.code_parts import LISTS, TEXTS
 from tasks.problem import Problem
 
@@ -21,11 +20,6 @@ def train() -> list[Problem]:
 @pytest.fixture(scope="module")
 def heldout() -> list[Problem]:
     return [generate("heldout", 0, index) for index in range(1_500)]
-
-
-def _scores(problems: list[Problem], replies: list[str]) -> list[bool]:
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(score, problems, replies))
 
 
 def _body(problem: Problem) -> list[int]:
@@ -86,13 +80,13 @@ def test_reference_replies_score_and_mutated_ones_do_not(
     train: list[Problem], heldout: list[Problem]
 ) -> None:
     problems = train[:75] + heldout[:75]
-    assert all(_scores(problems, [problem.answer for problem in problems]))
+    assert all(score(problems, [problem.answer for problem in problems]))
     mutated = []
     for problem in problems[:30]:
         lines = problem.answer.splitlines()
         del lines[_body(problem)[0]]
         mutated.append("\n".join(lines))
-    assert not any(_scores(problems[:30], mutated))
+    assert not any(score(problems[:30], mutated))
 
 
 def test_prompts_and_replies_keep_their_lengths(
@@ -130,4 +124,4 @@ def test_extract_takes_the_first_block_or_everything() -> None:
 
 @pytest.mark.parametrize("reply", ["", "```", "\0", "\ud800", '"""', "raise SystemExit", "if 1:\\"])
 def test_bad_replies_score_false_without_raising(train: list[Problem], reply: str) -> None:
-    assert score(train[0], reply) is False
+    assert score([train[0]], [reply]) == [False]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tasks.judging import judge_numbers
 from tasks.problem import Problem, split_of
 from tasks.word_steps import STEPS
 from tasks.words import (
@@ -14,16 +15,20 @@ from tasks.words import (
     PROMPT_MOST,
     REPLY_LEAST,
     REPLY_MOST,
-    flexible,
     generate,
     num_tokens,
-    score,
 )
 
 TRAIN = [generate("train", 0, index) for index in range(3000)]
 HELDOUT = [generate("heldout", 0, index) for index in range(1500)]
 PROBLEMS = TRAIN + HELDOUT
 EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
+
+
+def judged(problem: Problem, reply: str) -> tuple[bool, bool]:
+    """Whether the reply is right by the strict and by the flexible rule."""
+    (verdict,) = judge_numbers([problem], [reply])
+    return verdict.correct["strict"], verdict.correct["flexible"]
 
 
 def _with_gold(gold: str) -> Problem:
@@ -64,11 +69,9 @@ def test_every_length_from_one_to_five_steps_is_seen_in_training() -> None:
 
 def test_every_reply_scores_true_and_a_changed_number_false() -> None:
     for problem in PROBLEMS:
-        assert score(problem, problem.answer)
-        assert flexible(problem, problem.answer)
+        assert judged(problem, problem.answer) == (True, True)
         changed = f"{problem.answer}1"
-        assert not score(problem, changed)
-        assert not flexible(problem, changed)
+        assert judged(problem, changed) == (False, False)
 
 
 def test_every_equation_is_right_and_a_reply_has_at_least_one_a_step() -> None:
@@ -114,15 +117,15 @@ def test_the_words_are_few() -> None:
 
 @pytest.mark.parametrize("reply", ["#### 1200", "#### $1,200.", "x\n#### 1,200 apples\n#### 7"])
 def test_score_reads_the_first_marked_number_in_every_usual_form(reply: str) -> None:
-    assert score(_with_gold("1200"), reply)
+    assert judged(_with_gold("1200"), reply)[0]
 
 
 @pytest.mark.parametrize("reply", ["1200", "#### about 1200", "#### 1200.5", "#### -1200", ""])
 def test_score_refuses_a_number_that_is_unmarked_or_another(reply: str) -> None:
-    assert not score(_with_gold("1200"), reply)
+    assert not judged(_with_gold("1200"), reply)[0]
 
 
 def test_flexible_reads_the_last_number_marked_or_not() -> None:
-    assert flexible(_with_gold("1200"), "2 * 600 is $1,200.")
-    assert not flexible(_with_gold("1200"), "1200, not 7")
-    assert not flexible(_with_gold("1200"), "no number")
+    assert judged(_with_gold("1200"), "2 * 600 is $1,200.")[1]
+    assert not judged(_with_gold("1200"), "1200, not 7")[1]
+    assert not judged(_with_gold("1200"), "no number")[1]
