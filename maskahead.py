@@ -149,6 +149,71 @@ def decode(
     say(f"{out}: {totals}")
 
 
+@app.command(
+    "eval",
+    epilog="Example: maskahead eval --task gsm8k --limit 200 --method order --budget 8 "
+    "--out runs/gsm8k",
+)
+@configured
+def evaluate(
+    config: RunConfig,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="words, code (both bundled), gsm8k, math500, mbpp, mbpp-sanitized, humaneval, "
+            "mmlu or triviaqa.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Replies and scores; goes on behind the replies there."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Rows of the task as .json, .jsonl or .parquet (or .gz), "
+            "or a copy of the hub's folder. Default: the hub.",
+        ),
+    ] = None,
+    shots: Annotated[
+        int | None, typer.Option(min=0, help="Solved examples before the question; none: 0.")
+    ] = None,
+    shots_data: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Rows of these examples, where not the hub.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Most problems, the first of a seeded shuffle.")
+    ] = None,
+    shuffle_seed: Annotated[int | None, typer.Option(help="Of that shuffle.")] = None,
+    rescore: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Score its replies again, decode nothing.")
+    ] = None,
+) -> None:
+    """Evaluate a target on a task: replies, scores with intervals, forwards, certificate."""
+    from actors.evaluation import decode_task, score_folder, shown
+    from cluster.loaded import ray_where_needed
+    from tasks.task import Selection
+
+    if rescore is None:
+        if task is None or out is None:
+            raise ValueError("give --task NAME and --out DIR, or --rescore DIR")
+        given = {"limit": limit, "shuffle_seed": shuffle_seed, "shots": shots}
+        given |= {"data": data, "shots_data": shots_data}
+        selected = {name: value for name, value in given.items() if value is not None}
+        selection = load_config(Selection, short=selected)
+        with ray_where_needed(config), progress("decode") as report:
+            target, drafter, options = config.target, config.drafter, config.decode
+            decode_task(target, drafter, options, task, selection, out, report)
+    folder = rescore or out
+    assert folder is not None
+    with progress("score") as report:
+        summary = score_folder(folder, _command(), report)
+    show_table(*shown(summary))
+    say(f"samples and scores: {folder}")
+
+
 @app.command(epilog="Example: maskahead record --prompts prompts.jsonl --out runs/traces --cap 0.9")
 @configured
 def record(

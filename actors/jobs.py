@@ -65,7 +65,8 @@ def decode_file(
     with open_runner(target, drafter, {options.method}) as runner:
         file.check(options, runner.spec, runner.codec)
         # Digests read every byte of the weights: after whatever may be refused.
-        run = describe_run(target, drafter, options, file) | {"trace": trace}
+        run = describe_run(target, drafter, options)
+        run |= {"prompts": {"digest": file.digest, "rows": len(file.rows)}, "trace": trace}
         rows = nfe = tokens = 0
         with ResultsFile(out, [row.id for row in file.rows], run) as results:
             started = perf_counter()
@@ -78,13 +79,12 @@ def decode_file(
 
 
 def describe_run(
-    target: TargetConfig, drafter: DrafterConfig, options: DecodeOptions, file: PromptFile
+    target: TargetConfig, drafter: DrafterConfig, options: DecodeOptions
 ) -> dict[str, Any]:
-    """Everything that decides the rows of a run, and nothing that does not (ranks, batch)."""
+    """All but the prompts that decides the rows of a run; nothing that does not (ranks, batch)."""
     folder = find_checkpoint(target.path)
     run: dict[str, Any] = {
         "target": {"name": folder.name, "digest": digest(folder), "dtype": target.precision},
-        "prompts": {"digest": file.digest, "rows": len(file.rows)},
         "decode": options.model_dump(exclude={"batch_size"}),
     }
     path = find_drafter(options.method, folder, drafter)

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 COMMANDS = (
     "sweep",
     "decode",
+    "eval",
     "record",
     "replay",
     "calibrate",
