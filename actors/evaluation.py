@@ -1,8 +1,9 @@
 """Evaluations: a task's problems are decoded into a folder, then scored, and scored again at will.
 
 ``replies.jsonl`` holds problems and replies, each written as it is decoded: an interrupted run goes
-on behind them, and so does one with a larger limit. ``samples.jsonl`` holds them with what scoring
-found, ``summary.json`` the scores; both are made anew from the replies, without decoding.
+on behind them, and so does one with a larger limit. It is a prompts file, too. ``samples.jsonl``
+holds them with what scoring found, ``summary.json`` the scores; both are made anew from the
+replies, without decoding.
 """
 
 import json
@@ -57,6 +58,7 @@ def decode_task(
         with ResultsFile(folder / REPLIES, list(problem_of), run) as results:
             todo = rows[results.num_kept :]
             for done, row in enumerate(runner.decode(todo, options, False), 1):
+                del row["prompt_ids"]  # the prompt says it, and a prompts file says it once
                 results.write(asdict(problem_of[row["id"]]) | row)
                 report(results.num_kept + done, len(rows))
 

@@ -56,7 +56,7 @@ class _Worker:
         """The outcome that is ready; of a process that died, that it was killed."""
         try:
             return self.connection.recv()
-        except EOFError:
+        except (EOFError, OSError):  # the end of its pipe, clean or torn
             return Outcome(None, "killed")
 
     def end(self) -> None:

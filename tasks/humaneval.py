@@ -58,7 +58,7 @@ def program(problem: Problem, code: str) -> str:
     return f"""{checker()}
 found = []
 try:
-    unsafe_execute({row!r}, {code!r}, {2 * CODE_SECONDS}, found)
+    unsafe_execute({row!r}, {code!r}, {3 * CODE_SECONDS}, found)
 except BaseException:
     pass  # cleaning up behind its own guard, once the verdict is there
 if found != ["passed"]:

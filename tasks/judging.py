@@ -7,7 +7,7 @@ from tasks.reading import last_number, strict_number
 from tasks.sandbox import run_many
 
 CODE_SECONDS = 10.0
-"""Wall-clock limit of one reply's tests; the slowest reference solution of MBPP takes 5."""
+"""Of CPU time for one reply's tests; the slowest reference solution of MBPP takes 5."""
 
 
 def judge_numbers(problems: Sequence[Problem], replies: Sequence[str]) -> Iterator[Verdict]:

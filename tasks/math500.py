@@ -40,7 +40,7 @@ def score(problems: Sequence[Problem], replies: Sequence[str]) -> Iterator[Verdi
     from tasks.latex import equal  # here: it imports sympy, which takes seconds
 
     pairs = [(p.gold[0], reply) for p, reply in zip(problems, replies, strict=True)]
-    workers = min(os.cpu_count() or 1, 1 + len(pairs) // PAIRS_A_PROCESS)
+    workers = min(len(os.sched_getaffinity(0)), 1 + len(pairs) // PAIRS_A_PROCESS)
     for outcome in run_bounded(equal, pairs, MATH_SECONDS, workers):
         right, read = outcome.value or (False, None)
         yield Verdict({"math_verify": right}, read, outcome.reason)

@@ -1,10 +1,11 @@
 """Runs untrusted Python source in a process of its own, with limits.
 
-Guaranteed, on Linux: a wall-clock limit after which the process group is killed; limits on CPU
-time, memory, file size and open files; no new process or thread; an empty temporary working
-directory, removed afterwards; a minimal environment; output thrown away; "passed" only if the last
-statement was reached, shown by a fresh random token on a pipe of its own, so that no early exit
-counts. Where the caller is root, the child gives up root for an otherwise unused user id.
+Guaranteed, on Linux: limits on CPU time, memory, file size and open files; a limit on wall time,
+generous since a busy machine must not decide, after which the process group is killed; no new
+process or thread; an empty temporary working directory, removed afterwards; a minimal
+environment; output thrown away; "passed" only if the last statement was reached, shown by a fresh
+random token on a pipe of its own, so that no early exit counts. Where the caller is root, the child
+gives up root for an otherwise unused user id.
 
 Best effort: the network. Where the kernel permits a new network namespace (root, or user namespaces
 allowed) nothing is reachable; elsewhere the child's socket type is replaced, which stops ordinary
@@ -27,6 +28,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import ceil
 
+PATIENCE = 4
+"""Seconds of wall time for a second of CPU time."""
 _MAX_REPORT_BYTES = 1_000
 _FIRST_SPARE_USER = 60_001
 _NUM_SPARE_USERS = 5_000
@@ -70,7 +73,7 @@ def give_up_root(user):
 
 def limit(cpu_seconds, memory_bytes):
     for name, soft, hard in (
-        ("CPU", cpu_seconds, cpu_seconds + 1), ("AS", memory_bytes, memory_bytes),
+        ("CPU", cpu_seconds, 2 * cpu_seconds), ("AS", memory_bytes, memory_bytes),
         ("FSIZE", 1_000_000, 1_000_000), ("NOFILE", 64, 64), ("CORE", 0, 0), ("NPROC", 0, 0),
     ):
         resource.setrlimit(getattr(resource, "RLIMIT_" + name), (soft, hard))
@@ -126,7 +129,7 @@ class SandboxResult:
 
 
 def run_python(source: str, timeout: float, memory_mb: int = 512) -> SandboxResult:
-    """Run ``source`` for at most ``timeout`` seconds; see the module for what is guaranteed.
+    """Run ``source`` for at most ``timeout`` seconds of CPU time; see the module for the rest.
 
     Raises ``ValueError`` for a limit that is not positive and ``RuntimeError`` when the limits
     cannot be set up on this machine; never because of ``source``.
@@ -140,10 +143,10 @@ def run_python(source: str, timeout: float, memory_mb: int = 512) -> SandboxResu
 
 
 def run_many(
-    sources: Sequence[str], timeout: float, workers: int = os.cpu_count() or 1
+    sources: Sequence[str], timeout: float, workers: int | None = None
 ) -> Iterator[SandboxResult]:
-    """The result of each source in order, ``workers`` of them running at a time."""
-    with ThreadPoolExecutor(workers) as pool:
+    """The result of each source in order, ``workers`` (else one a usable core) at a time."""
+    with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool:
         yield from pool.map(lambda source: run_python(source, timeout), sources)
 
 
@@ -156,7 +159,7 @@ def _run_child(
         os.chown(folder, user, user)
     report_end, child_end = os.pipe()
     limits = (child_end, ceil(timeout), memory_mb * 2**20, user)
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + PATIENCE * timeout
     with os.fdopen(report_end, "rb", buffering=0), tempfile.TemporaryFile() as stdin:
         try:
             stdin.write(token + b"\n" + source.encode("utf-8", "replace"))
@@ -210,7 +213,8 @@ def _judge(token: bytes, report: bytes | None, exit_code: int) -> SandboxResult:
     """The result that a report and an exit code stand for; the report may be forged."""
     if report == token and exit_code == 0:
         return SandboxResult(True, "passed")
-    if report is None or exit_code == -signal.SIGXCPU:
+    # Out of CPU time, which the source may have caught once, or still there at the deadline.
+    if report is None or exit_code in (-signal.SIGXCPU, -signal.SIGKILL):
         return SandboxResult(False, "timeout")
     if exit_code < 0:
         return SandboxResult(False, f"error: killed by signal {-exit_code}")

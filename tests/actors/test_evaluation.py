@@ -11,7 +11,9 @@ from actors.evaluation import certificate, decode_task, score_folder, shown
 from decoders.options import DecodeOptions
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
+from tasks.files import read_prompts
 from tasks.intervals import wilson_interval
+from tasks.registry import TASKS, find_task
 from tasks.task import Selection
 from tests.text_target import save_text_target
 
@@ -124,6 +126,13 @@ def test_replies_are_never_called_exact_unless_they_were_compared(
     assert certificate(options) == label
 
 
+def test_replies_are_a_prompts_file_of_the_same_problems(target: Path, tmp_path: Path) -> None:
+    decode(target, tmp_path, 3)
+    prompts = read_prompts(tmp_path / "replies.jsonl").rows
+    problems = find_task("words").select(Selection(limit=3)).problems
+    assert [(row.id, row.prompt) for row in prompts] == [(p.id, p.prompt) for p in problems]
+
+
 def test_a_problem_that_does_not_fit_is_refused_before_decoding(
     target: Path, tmp_path: Path
 ) -> None:
@@ -148,6 +157,15 @@ def test_the_command_decodes_scores_and_scores_again(
     assert "0.000  [0.000, 0.793]      0  1" in table
     assert maskahead.main(["eval", "--rescore", str(out)]) == 0
     assert capsys.readouterr().out == table
+
+
+def test_the_help_names_every_task(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    assert maskahead.main(["eval", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in TASKS)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ HOSTILE = {
 def hostile() -> dict[str, Verdict]:
     """Verdicts on all of it, in one go; a second is enough for whatever has an end."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judging, "CODE_SECONDS", 2.0)
+        patch.setattr(judging, "CODE_SECONDS", 1.0)
         return dict(zip(HOSTILE, judge_code(list(HOSTILE.values())), strict=True))
 
 
