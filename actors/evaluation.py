@@ -20,11 +20,12 @@ from decoders.options import DecodeOptions
 from decoders.prompts import PromptRow, build_request
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
-from tasks.files import ResultsFile, write_whole
+from tasks.files import ResultsFile
 from tasks.intervals import wilson_interval
 from tasks.problem import Problem, Verdict
 from tasks.registry import find_task
 from tasks.task import Selection
+from tasks.whole import write_whole
 
 REPLIES, SAMPLES, SUMMARY = "replies.jsonl", "samples.jsonl", "summary.json"
 
