@@ -8,52 +8,44 @@ from collections.abc import Sequence
 
 from models.text import TextCodec
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-"""What a decoder writes for bytes that are no character (yet)."""
-
 
 class TextStream:
-    """One request's text. Every call takes *all* ids so far; a target without a tokenizer has no
-    text, and no stop strings either."""
+    """One request's text. Every call takes *all* ids so far and looks at the new ones; a target
+    without a tokenizer has no text, and no stop strings either."""
 
     def __init__(self, codec: TextCodec | None, stop: Sequence[str] = ()) -> None:
         if "" in stop:
             raise ValueError("stop: a stop string must not be empty")
-        self._codec = codec
+        self._growing = codec.growing_text() if codec else None
         self._stop = tuple(stop)
         self._num_ids = 0
-        self._num_chars = 0
+        self._held = ""
+        """Settled text that may be the beginning of a stop string."""
         self.stopped_at: int | None = None
         """How many ids it took to complete a stop string, once one is complete."""
 
     def grow(self, ids: Sequence[int], final: bool = False) -> str:
         """The text that ``ids`` add to what was let out; everything when they are ``final``."""
-        if self._codec is None or self.stopped_at is not None:
+        if self._growing is None or self.stopped_at is not None:
             return ""
-        text = self._settled(ids, final)
+        pieces = []
+        while self._num_ids < len(ids) and self.stopped_at is None:
+            self._num_ids += 1
+            pieces.append(self._let_out(self._growing.add(ids[self._num_ids - 1])))
+        if final and self.stopped_at is None:
+            pieces += [self._let_out(self._growing.end()), self._held]
+        return "".join(pieces)
+
+    def _let_out(self, settled: str) -> str:
+        """What can be shown once ``settled`` follows what is held back."""
+        text = self._held + settled
         end = find_stop(text, self._stop)
         if end is not None:
-            self.stopped_at = self._count_to_stop(ids, final)
-        elif final:
-            end = len(text)
-        else:
-            end = len(text) - held_back(text, self._stop)
-        self._num_ids = len(ids)
-        new = text[self._num_chars : end]
-        self._num_chars += len(new)
-        return new
-
-    def _settled(self, ids: Sequence[int], final: bool) -> str:
-        assert self._codec is not None
-        text = self._codec.decode(ids)
-        return text if final else text.rstrip(REPLACEMENT)
-
-    def _count_to_stop(self, ids: Sequence[int], final: bool) -> int:
-        """The fewest ids with a whole stop string: a count that does not depend on the rounds."""
-        for count in range(self._num_ids + 1, len(ids)):
-            if find_stop(self._settled(ids[:count], final=False), self._stop) is not None:
-                return count
-        return len(ids)
+            self.stopped_at, self._held = self._num_ids, ""
+            return text[:end]
+        end = len(text) - held_back(text, self._stop)
+        self._held = text[end:]
+        return text[:end]
 
 
 def find_stop(text: str, stop: Sequence[str]) -> int | None:

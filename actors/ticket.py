@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from actors.text_stream import TextStream
-from decoders.request import Request, Result
+from decoders.request import Request, Result, TokenLogprob
 from decoders.sequence import Sequence as Decoding
 from decoders.sight import SeenRound
 from decoders.watching import new_rounds
@@ -17,14 +17,16 @@ class Delta:
     """What one round added to an answer: ids of the contiguous prefix, and settled text.
 
     The texts joined are the whole text, the ids joined are ``result.token_ids``; the last delta,
-    and no other, carries the result. A watched request has a delta, with what was seen, for every
-    round, also where nothing is new in the prefix.
+    and no other, carries the result. ``logprobs`` go with the ids where the request asks for them.
+    A watched request has a delta, with what was seen, for every round, also where nothing is new
+    in the prefix.
     """
 
     token_ids: tuple[int, ...]
     text: str
     result: Result | None = None
     rounds: tuple[SeenRound, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class Ticket:
@@ -61,6 +63,6 @@ class Ticket:
             result = replace(decoding.result(), token_ids=ids, stop_reason="stop")
         if result is not None:
             result = replace(result, request=replace(self.request, id=self.client_id))
-        new, self._num_sent = ids[self._num_sent :], len(ids)
+        begin, self._num_sent = self._num_sent, len(ids)
         self._num_seen += len(seen)
-        return Delta(new, text, result, seen)
+        return Delta(ids[begin:], text, result, seen, decoding.logprobs(begin, len(ids)))

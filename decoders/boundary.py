@@ -8,11 +8,12 @@ values are stored, and the next block needs no forward to open.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from decoders.options import DecodeOptions
 from decoders.proposers.base import Draft
+from decoders.request import TokenLogprob
 from decoders.rules import Step
 from decoders.stale import Stale
 from decoders.state import State, fill
@@ -30,6 +31,11 @@ def check_boundary(options: DecodeOptions, spec: TargetSpec) -> None:
             )
 
 
+Told = Mapping[int, TokenLogprob]
+"""By position within the block, what the target said of the token there; empty where nobody
+asked."""
+
+
 @dataclass(frozen=True)
 class Opening:
     """What the target said of the next block behind one full state of the active one: the step
@@ -37,6 +43,7 @@ class Opening:
 
     step: Step
     stale: Callable[[], Stale]
+    told: Told = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,7 @@ class Leg:
     steps: tuple[Step, ...]
     last: State
     stale: Callable[[], Stale] | None
+    told: Told = field(default_factory=dict)
 
     def reached(self, root: State) -> list[State]:
         """The states that the steps lead to from ``root``, in order."""

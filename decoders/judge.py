@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from decoders.acceptance import Rows
-from decoders.request import Request
+from decoders.logprobs import read_logprobs
+from decoders.request import Request, TokenLogprob
 from decoders.rules import Floats, Ints, Step, commit_step, editing_step
 from decoders.sampling import (
     filtered_scores,
@@ -75,6 +76,18 @@ class Judged:
             current = np.array(self.states[copy])[positions]
             return editing_step(*found, current, self.sequence.spec.mask_token_id, options)
         return commit_step(*found, options)
+
+    def told(self, copy: int, step: Step) -> dict[int, TokenLogprob]:
+        """What the target said of the tokens of ``step``, committed from copy ``copy``, by their
+        positions; nothing where the request does not ask."""
+        most = self.sequence.request.top_logprobs
+        if most is None or not step:
+            return {}
+        first, last = self.bounds[copy], self.bounds[copy + 1]
+        row_of = {int(at): first + row for row, at in enumerate(self.positions[first:last])}
+        rows = [row_of[position] for position, _ in step]
+        said = read_logprobs(self.logits_RV[rows], [token for _, token in step], most)
+        return {position: entry for (position, _), entry in zip(step, said, strict=True)}
 
     def rows(self, copy: int) -> Rows:
         """What a rule of acceptance reads of copy ``copy``."""

@@ -1,16 +1,20 @@
 """What a forward came to for one request: how far the target went through its copies."""
 
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from decoders.acceptance import max_commit
-from decoders.boundary import Leg, Opening
+from decoders.boundary import Leg, Opening, Told
 from decoders.copies import Copies
 from decoders.judge import Judged, judge
 from decoders.proposers.base import Place
+from decoders.request import TokenLogprob
+from decoders.rules import Step
 from decoders.sequence import Sequence
-from decoders.state import State
+from decoders.state import State, fill
 from decoders.walk import walk
 
 
@@ -59,7 +63,8 @@ class Judgement:
             return known
         assert self.ahead is not None
         first = self._behind(full)[0]
-        return Opening(self.ahead.step(first), self.ahead.stale_later(first))
+        step = self.ahead.step(first)
+        return Opening(step, self.ahead.stale_later(first), self.ahead.told(first, step))
 
     def _behind(self, full: State) -> list[int]:
         """The copies of the next block behind ``full``; the first state comes first."""
@@ -70,15 +75,16 @@ class Judgement:
         block's; ``keeps``: what is said of the last states may be read later."""
         sequence, part, end = self.sequence, self.part, self.sequence.end
         states, options = (part.root, *part.drafts), sequence.request.options
+        copy_of = {state: copy for copy, state in enumerate(states)}
         if options.lossless:
-            copy_of = {state: copy for copy, state in enumerate(states)}
             walked = walk(part.root, copy_of, self.here.step, end.finished)
         else:
             ends = (*part.full, *self.ends)
             rule = options.tau, options.rule, end.mask_id
             walked = max_commit(states, ends, self.here.rows, *rule)
         later = self.here.stale_later(walked.last) if keeps else None
-        first = Leg(walked.steps, states[walked.last], later)
+        told = told_on_the_way(self.here, part.root, walked.steps, copy_of)
+        first = Leg(walked.steps, states[walked.last], later, told)
         if end.mask_id in walked.state or end.text_ended(walked.state):
             return Passage((first,))
         if walked.state in part.full:
@@ -86,7 +92,7 @@ class Judgement:
             return Passage((first, second), part.full.index(walked.state))
         if walked.state in sequence.openings and not part.full:
             kept = sequence.openings[walked.state]
-            second = Leg((kept.step,), sequence.blank, kept.stale)
+            second = Leg((kept.step,), sequence.blank, kept.stale, kept.told)
             return Passage((first, second), list(sequence.openings).index(walked.state))
         return Passage((first,))
 
@@ -99,8 +105,23 @@ class Judgement:
         finished = self.sequence.end_of(self.sequence.next_start).finished
         walked = walk(states[behind[0]], copy_of, self.ahead.step, finished, behind[0])
         known = self.sequence.openings.get(full)
+        told = told_on_the_way(self.ahead, states[behind[0]], walked.steps, copy_of)
         steps = (known.step, *walked.steps) if known else walked.steps
-        return Leg(steps, states[walked.last], self.ahead.stale_later(walked.last))
+        told = {**known.told, **told} if known else told
+        return Leg(steps, states[walked.last], self.ahead.stale_later(walked.last), told)
+
+
+def told_on_the_way(
+    judged: Judged, state: State, steps: Seq[Step], copy_of: Mapping[State, int]
+) -> Told:
+    """What the target said, at the copies that ``steps`` were made from, of their tokens."""
+    told: dict[int, TokenLogprob] = {}
+    if judged.sequence.request.top_logprobs is None:
+        return told
+    for step in steps:
+        told |= judged.told(copy_of[state], step)
+        state = fill(state, step)
+    return told
 
 
 def judge_part(

@@ -9,6 +9,7 @@ from decoders.rules import Step
 Kind = Literal["prefill", "open", "step", "verify", "store"]
 StopReason = Literal["stop", "length"]
 NFE_KINDS = ("open", "step", "verify")
+MOST_ALTERNATIVES = 20
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,9 @@ class Request:
     options: DecodeOptions
     noise_seed: int = 0
     watched: bool = False
+    top_logprobs: int | None = None
+    """How many alternatives, at most ``MOST_ALTERNATIVES``, to tell with each token's
+    log-probability; ``None`` tells none."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,16 @@ class Round:
     drafts: int = 0
     accepted: int = 0
     steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """A committed ``token``, its log-probability, and the likeliest tokens of its place with theirs
+    in falling order (ties by lowest id); at T=0 the first of them is the token."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)

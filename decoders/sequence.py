@@ -14,7 +14,7 @@ from decoders.copies import Copies, arrange
 from decoders.noise import NoiseTables
 from decoders.options import DecodeOptions
 from decoders.proposers.base import Place
-from decoders.request import Request, Result, Round
+from decoders.request import Request, Result, Round, TokenLogprob
 from decoders.rules import Step
 from decoders.sight import Sight
 from decoders.stale import Stale
@@ -37,6 +37,7 @@ class Sequence:
         self.rounds: list[Round] = []
         self.sights: dict[int, Sight] | None = {} if request.watched else None
         """Of rounds, by their number, until somebody takes them."""
+        self.told: dict[int, TokenLogprob] = {}
         self._noise = NoiseTables(spec, request.noise_seed, request.options.coupled)
         self.committed: list[int] = list(request.prompt_ids[: self.aligned_prompt])
         self.unstored: State | None = None
@@ -150,6 +151,7 @@ class Sequence:
         # Read only when a proposer asks: in a round without drafts it would be paid for nothing.
         self.stale = leg.stale if self.request.options.drafts else None
         placed = tuple(tuple((start + position, t) for position, t in step) for step in leg.steps)
+        self.told |= {start + position: entry for position, entry in leg.told.items()}
         reached = self.state
         for step in leg.steps:
             reached = fill(reached, step)
@@ -186,6 +188,12 @@ class Sequence:
         ids = (*self.committed, *active)[self.prompt_end : self.limit]
         ends = [i for i, t in enumerate(ids) if t in self.stop_ids or t == self.spec.mask_token_id]
         return ids[: ends[0]] if ends else ids
+
+    def logprobs(self, begin: int, end: int) -> tuple[TokenLogprob, ...]:
+        """What the target said of generated tokens ``begin`` to ``end``, if the request asks."""
+        if self.request.top_logprobs is None:
+            return ()
+        return tuple(self.told[self.prompt_end + number] for number in range(begin, end))
 
     def result(self) -> Result:
         """The finished row's facts."""

@@ -6,6 +6,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 
+from models.token_bytes import ByteText, GrowingText, WholeText, bytes_of_characters, is_byte_level
+
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|MASK|>")
 PAD_ID, MESSAGE_START_ID, MESSAGE_END_ID, MASK_ID = range(4)
 
@@ -94,6 +96,10 @@ class TextCodec:
 
     def __init__(self, folder: Path) -> None:
         self.tokenizer: Any = load_tokenizer(folder)
+        self._byte_level = is_byte_level(self.tokenizer)
+        added = self.tokenizer.added_tokens_decoder
+        self._special = frozenset(token for token, said in added.items() if said.special)
+        self._bytes: dict[int, bytes] = {}
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text, no template, nothing added."""
@@ -115,10 +121,32 @@ class TextCodec:
         """Text of token ids, special tokens left out."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=True)
 
+    def spell(self, ids: Sequence[int]) -> str:
+        """Text of token ids, special tokens by their names."""
+        return self.tokenizer.decode(list(ids), skip_special_tokens=False)
+
     def piece(self, token: int) -> str:
         """One token's own text, a special one's by its name. What is a part of a character only
         reads as a replacement character."""
-        return self.tokenizer.decode([token], skip_special_tokens=False)
+        return self.spell([token])
+
+    def bytes_of(self, token: int) -> bytes:
+        """What a token stands for, a special one its name; of a character in several tokens, this
+        one's part. An id of a padded vocabulary is nothing."""
+        if token not in self._bytes:
+            self._bytes[token] = self._read_bytes(token)
+        return self._bytes[token]
+
+    def _read_bytes(self, token: int) -> bytes:
+        if self._byte_level:
+            return bytes_of_characters(self.tokenizer.convert_ids_to_tokens(token) or "")
+        return self.piece(token).encode()
+
+    def growing_text(self) -> GrowingText:
+        """:meth:`decode`, token by token."""
+        if not self._byte_level:
+            return WholeText(self.decode)
+        return ByteText(lambda token: b"" if token in self._special else self.bytes_of(token))
 
 
 def vocabulary_digest(folder: Path) -> str:

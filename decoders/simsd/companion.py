@@ -8,15 +8,17 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from decoders.boundary import Leg
+from decoders.boundary import Leg, Told
 from decoders.companion import MaskedForwarder
+from decoders.logprobs import read_logprobs
 from decoders.proposers.base import Place
 from decoders.request import Round
+from decoders.rules import Step
 from decoders.sequence import Sequence as Decoding
 from decoders.simsd.draft import Ask, BlockDraft, Drafting, ask_of
 from decoders.simsd.layout import lay_out, read_rows, rotary_offsets, temporal_mask
 from decoders.simsd.verdict import reach, steps_taken
-from decoders.state import fill
+from decoders.state import fill, masked_positions
 from models.queries import Query
 
 Pair = tuple[Decoding, BlockDraft]
@@ -53,7 +55,8 @@ class SimSD:
             self.num_tested += verdict.tested
             self.num_accepted += verdict.accepted
             steps, before = steps_taken(sequence, verdict)
-            placed, finished = sequence.advance(Leg(steps, before, None), goes_on=False)
+            told = told_of(sequence, draft, rows, steps)
+            placed, finished = sequence.advance(Leg(steps, before, None, told), goes_on=False)
             num_drafts, accepted = len(draft.positions), min(verdict.accepted, len(steps))
             sequence.rounds.append(Round("verify", num_drafts, accepted, placed))
             if finished:
@@ -69,6 +72,21 @@ class SimSD:
     def leave(self, slot: int) -> None:
         """Let the small model forget the slot's text."""
         self.drafting.leave(slot)
+
+
+def told_of(sequence: Decoding, draft: BlockDraft, rows_RV: Tensor, steps: Sequence[Step]) -> Told:
+    """What the target said of the committed tokens in their slots (rows as in :meth:`SimSD.look`);
+    nothing where the request does not ask."""
+    most = sequence.request.top_logprobs
+    if most is None:
+        return {}
+    mask, drafted = sequence.spec.mask_token_id, draft.positions
+    remaining = [p for p in masked_positions(sequence.state, mask) if p not in drafted]
+    row_of = {position: row for row, position in enumerate((*drafted, *remaining))}
+    commits = [commit for step in steps for commit in step]
+    rows = rows_RV[[row_of[position] for position, _ in commits]]
+    said = read_logprobs(rows, [token for _, token in commits], most)
+    return {position: entry for (position, _), entry in zip(commits, said, strict=True)}
 
 
 def chain_of(sequence: Decoding, draft: BlockDraft) -> list[Place]:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from actors.text_stream import TextStream
 from models.text import TextCodec
+from models.token_bytes import WholeText
 from tests.text_target import VOCAB_SIZE, save_text_target
 
 
@@ -29,7 +30,8 @@ def cut_slowly(text: str, stop: tuple[str, ...]) -> str:
     return text
 
 
-IDS = st.lists(st.integers(4, VOCAB_SIZE - 1), max_size=30).map(tuple)
+# With special tokens, which have no text, and ids of a padded vocabulary, which are nothing.
+IDS = st.lists(st.integers(0, VOCAB_SIZE + 5), max_size=30).map(tuple)
 CUTS = st.lists(st.integers(0, 30), max_size=8)
 
 
@@ -38,6 +40,33 @@ def test_pieces_join_to_the_whole_text(
     codec: TextCodec, ids: tuple[int, ...], cuts: list[int]
 ) -> None:
     assert "".join(pieces(TextStream(codec), ids, cuts)) == codec.decode(ids)
+
+
+@given(ids=IDS, cuts=CUTS)
+def test_other_tokenizers_are_read_from_the_start_to_the_same_text(
+    codec: TextCodec, ids: tuple[int, ...], cuts: list[int]
+) -> None:
+    stream = TextStream(codec)
+    stream._growing = WholeText(codec.decode)
+    assert "".join(pieces(stream, ids, cuts)) == codec.decode(ids)
+
+
+def test_each_token_is_looked_at_once(codec: TextCodec, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = codec.encode("hello world, grüß dich 🙂 " * 20)
+    looked: list[int] = []
+    bytes_of = codec.bytes_of
+    monkeypatch.setattr(codec, "bytes_of", lambda token: looked.append(token) or bytes_of(token))
+    stream = TextStream(codec, ("never said",))
+    assert "".join(pieces(stream, ids, list(range(0, len(ids), 3)))) == codec.decode(ids)
+    assert looked == list(ids)
+
+
+@given(ids=IDS)
+def test_the_bytes_of_tokens_in_a_row_are_their_text(
+    codec: TextCodec, ids: tuple[int, ...]
+) -> None:
+    plain = b"".join(codec.bytes_of(token) for token in ids)
+    assert plain.decode(errors="replace") == codec.spell(ids)
 
 
 @given(text=st.text("abc é", max_size=20), cuts=CUTS, data=st.data())
