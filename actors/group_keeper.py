@@ -17,7 +17,8 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from actors.target_rank import GroupError, GroupSetup, RemoteTargetRank
+from actors.target_rank import GroupError, GroupSetup, RemoteTargetRank, Share, usual_share
+from models.config import TargetConfig
 
 PLACEMENT_SECONDS = 20.0
 START_SECONDS = 300.0
@@ -41,12 +42,16 @@ class GroupKeeper:
     """Every user of a target, in whatever process, gets rank 0 here and reports its loss here.
 
     Its own process may be lost too: Ray starts it again, it finds its place by ``name``, and the
-    ranks, which end with their owner, are built anew when somebody asks for them.
+    ranks, which end with their owner, are built anew when somebody asks for them. ``own_room`` is
+    a place that the group's starter holds: for itself, then for each rank (:func:`group_room`).
     """
 
-    def __init__(self, setup: GroupSetup, name: str) -> None:
+    def __init__(
+        self, setup: GroupSetup, name: str, own_room: PlacementGroup | None = None
+    ) -> None:
         self.setup = setup
         self.name = name
+        self._own_room = own_room
         self._building = asyncio.Lock()
         self._work: asyncio.Task[None] | None = None
         self._placement: PlacementGroup | None = None
@@ -89,7 +94,8 @@ class GroupKeeper:
                 self._placement = None
 
     async def _build(self, patience: float) -> None:
-        placement = self._ask_for_place()
+        placement = self._own_room or self._ask_for_place()
+        first = 1 if self._own_room else 0
         if not await asyncio.to_thread(placement.wait, patience):
             bundle, tp = self.setup.share.bundle, self.setup.target.tp
             raise NoRoom(
@@ -100,7 +106,7 @@ class GroupKeeper:
             RemoteTargetRank.options(
                 num_gpus=self.setup.share.gpus,
                 num_cpus=self.setup.share.cpus,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(placement, rank),
+                scheduling_strategy=PlacementGroupSchedulingStrategy(placement, first + rank),
             ).remote(self.setup, rank)
             for rank in range(self.setup.target.tp)
         ]
@@ -151,6 +157,11 @@ class GroupKeeper:
     def _kill(self) -> None:
         kill_all(self._ranks)
         self._ranks = []
+
+
+def group_room(target: TargetConfig) -> list[dict[str, float]]:
+    """The bundles of a place that holds a group's starter, which takes nothing, and its ranks."""
+    return [Share().bundle, *(usual_share(target).bundle for _ in range(target.tp))]
 
 
 def num_fitting(node: Mapping[str, float], share: Mapping[str, float], tp: int) -> int:

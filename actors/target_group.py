@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.group_keeper import PLACEMENT_SECONDS, Lead, NoRoom, RemoteGroupKeeper
@@ -73,13 +74,21 @@ class TargetGroup:
         max_batch: int = 8,
         max_cache_tokens: int | None = None,
         name: str | None = None,
+        own_room: PlacementGroup | None = None,
     ) -> TargetGroup:
-        """Load a target, once, on ``target.tp`` ranks; returns when it can decode.
+        """Load a target, once, on ``target.tp`` ranks; returns when it can decode. They are placed
+        in the ``own_room`` of the caller, if it has one.
 
         Raises ``ValueError`` for a target that cannot be opened, split or placed.
         """
         group = cls.create(
-            target, drafter, methods, max_batch, name, max_cache_tokens=max_cache_tokens
+            target,
+            drafter,
+            methods,
+            max_batch,
+            name,
+            max_cache_tokens=max_cache_tokens,
+            own_room=own_room,
         )
         try:
             group.bring_up(Waiting())
@@ -98,6 +107,7 @@ class TargetGroup:
         name: str | None = None,
         share: Share | None = None,
         max_cache_tokens: int | None = None,
+        own_room: PlacementGroup | None = None,
     ) -> TargetGroup:
         """A group that is still to be brought up; each rank takes ``share`` of its node."""
         # Imported here: who attaches to a group needs no torch.
@@ -112,7 +122,7 @@ class TargetGroup:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         keeper = RemoteGroupKeeper.options(
             name=name, namespace=NAMESPACE, scheduling_strategy=here
-        ).remote(setup, name)
+        ).remote(setup, name, own_room)
         return cls(name, keeper, owned=True)
 
     def bring_up(self, waiting: Waiting) -> None:
