@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
@@ -20,6 +19,7 @@ from cluster.configuration import RUNS, RunConfig, SharedConfig, load_config, re
 from cluster.console import log_facts, progress, say, show_table
 from cluster.exits import FAILURE, run_app
 from cluster.short_options import ConfigFile, Settings, configured
+from serve.command import serve_command
 from tune.commands import compare, promote, report_sweep
 
 if TYPE_CHECKING:
@@ -455,25 +455,6 @@ def report_ladder(
     say(f"report: {out / 'report.md'}")
 
 
-@app.command(epilog="Example: maskahead serve --config runs/first/best.yaml --port 8000")
-def serve(
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="A best.yaml.")] = None,
-    model: Annotated[
-        str, typer.Option(help="A registered one, where no --config is given.")
-    ] = "models:/maskahead@champion",
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Port = 8000,
-) -> None:
-    """Serve a target with an OpenAI-compatible interface until interrupted."""
-    from serve.app import run_server
-    from serve.config import load_serve_config
-
-    with TemporaryDirectory() as folder:
-        file = config or _fetch_registered(model, Path(folder))
-        served = load_serve_config(file)
-    run_server(served, host, port)
-
-
 app.command("load", epilog=EPILOG)(load_command)
 
 
@@ -533,6 +514,11 @@ def _fetch_registered(model: str, folder: Path) -> Path:
     from tune.registered import CONFIGURATION_FORMAT
 
     return fetch(open_store(), model, folder, CONFIGURATION_FORMAT)
+
+
+app.command("serve", epilog="Example: maskahead serve --config runs/first/best.yaml --port 8000")(
+    serve_command(_fetch_registered)
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

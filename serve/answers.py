@@ -1,9 +1,10 @@
 """Jobs answered in OpenAI's shapes: in one piece, or chunk by chunk."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 
-from decoders.request import Result
+from decoders.request import Result, TokenLogprob
 from serve.events import Events
 from serve.responses import (
     Answer,
@@ -18,24 +19,31 @@ from serve.responses import (
     usage_of,
 )
 from serve.service import Job, Service
+from serve.spelling import ChatLogprobs, CompletionLogprobs, CompletionSpelling, chat_logprobs
 
 Chunks = AsyncGenerator[Answer, None]
 
 
 async def completion(service: Service, job: Job) -> Completion:
     """The whole answer to a text completion."""
-    texts, results = await _collect(service, job)
+    wholes = await _collect(service, job)
     choices = [
-        CompletionChoice(index=index, text=texts[index], finish_reason=result.stop_reason)
-        for index, result in enumerate(results)
+        CompletionChoice(
+            index=index,
+            text=whole.text,
+            finish_reason=whole.result.stop_reason,
+            logprobs=_completion_logprobs(CompletionSpelling(service.codec), job, whole.logprobs),
+        )
+        for index, whole in enumerate(wholes)
     ]
-    return _completion(job, choices, results)
+    return _completion(job, choices, [whole.result for whole in wholes])
 
 
 async def completion_chunks(service: Service, job: Job, include_usage: bool) -> Chunks:
     """Text as it settles; each choice's last chunk has the finish reason; usage at the end."""
     results: dict[int, Result] = {}
     logs = service.event_logs(job)
+    spellings = [CompletionSpelling(service.codec) for _ in job.requests]
     async with aclosing(service.run(job)) as deltas:
         async for index, delta in deltas:
             events = logs[index].events(delta) if index in logs else None
@@ -43,9 +51,13 @@ async def completion_chunks(service: Service, job: Job, include_usage: bool) -> 
             if delta.result is not None:
                 results[index] = delta.result
                 reason = delta.result.stop_reason
-            if delta.text or reason or events:
+            if delta.text or reason or delta.logprobs or events:
                 choice = CompletionChoice(
-                    index=index, text=delta.text, finish_reason=reason, maskahead=events
+                    index=index,
+                    text=delta.text,
+                    finish_reason=reason,
+                    logprobs=_completion_logprobs(spellings[index], job, delta.logprobs),
+                    maskahead=events,
                 )
                 yield _completion(job, [choice])
     if include_usage:
@@ -54,16 +66,17 @@ async def completion_chunks(service: Service, job: Job, include_usage: bool) -> 
 
 async def chat(service: Service, job: Job) -> ChatCompletion:
     """The whole answer to a conversation."""
-    texts, results = await _collect(service, job)
+    wholes = await _collect(service, job)
     choices = [
         ChatChoice(
             index=index,
-            message=AssistantMessage(content=texts[index]),
-            finish_reason=result.stop_reason,
+            message=AssistantMessage(content=whole.text),
+            finish_reason=whole.result.stop_reason,
+            logprobs=_chat_logprobs(service, job, whole.logprobs),
         )
-        for index, result in enumerate(results)
+        for index, whole in enumerate(wholes)
     ]
-    usage = usage_of(job.num_prompt_tokens, results)
+    usage = usage_of(job.num_prompt_tokens, [whole.result for whole in wholes])
     return ChatCompletion(
         id=job.id, created=job.created, model=job.model, choices=choices, usage=usage
     )
@@ -80,8 +93,10 @@ async def chat_chunks(service: Service, job: Job, include_usage: bool) -> Chunks
                 begun.add(index)
                 yield _chat_part(job, index, {"role": "assistant", "content": ""})
             events = logs[index].events(delta) if index in logs else None
-            if delta.text or events:
-                yield _chat_part(job, index, {"content": delta.text}, events=events)
+            if delta.text or delta.logprobs or events:
+                logprobs = _chat_logprobs(service, job, delta.logprobs)
+                content = {"content": delta.text}
+                yield _chat_part(job, index, content, logprobs=logprobs, events=events)
             if delta.result is not None:
                 results[index] = delta.result
                 yield _chat_part(job, index, {}, delta.result.stop_reason)
@@ -90,16 +105,42 @@ async def chat_chunks(service: Service, job: Job, include_usage: bool) -> Chunks
         yield ChatChunk(id=job.id, created=job.created, model=job.model, choices=[], usage=usage)
 
 
-async def _collect(service: Service, job: Job) -> tuple[list[str], list[Result]]:
-    """Text and result of every choice, in order."""
+@dataclass(frozen=True)
+class _Whole:
+    """One choice, put together from its deltas."""
+
+    result: Result
+    text: str
+    logprobs: list[TokenLogprob]
+
+
+async def _collect(service: Service, job: Job) -> list[_Whole]:
+    """Every choice, in order."""
     texts = [""] * len(job.requests)
+    logprobs: list[list[TokenLogprob]] = [[] for _ in job.requests]
     results: dict[int, Result] = {}
     async with aclosing(service.run(job)) as deltas:
         async for index, delta in deltas:
             texts[index] += delta.text
+            logprobs[index] += delta.logprobs
             if delta.result is not None:
                 results[index] = delta.result
-    return texts, [results[index] for index in range(len(texts))]
+    parts = zip(texts, logprobs, strict=True)
+    return [_Whole(results[index], *part) for index, part in enumerate(parts)]
+
+
+def _completion_logprobs(
+    spelling: CompletionSpelling, job: Job, entries: Sequence[TokenLogprob]
+) -> CompletionLogprobs | None:
+    asked = job.requests[0].top_logprobs
+    return None if asked is None else spelling.spell(entries, asked)
+
+
+def _chat_logprobs(
+    service: Service, job: Job, entries: Sequence[TokenLogprob]
+) -> ChatLogprobs | None:
+    asked = job.requests[0].top_logprobs
+    return None if asked is None else chat_logprobs(service.codec, entries)
 
 
 def _completion(
@@ -114,7 +155,10 @@ def _chat_part(
     index: int,
     delta: dict[str, str],
     reason: FinishReason | None = None,
+    logprobs: ChatLogprobs | None = None,
     events: Events | None = None,
 ) -> ChatChunk:
-    choice = ChatPartChoice(index=index, delta=delta, finish_reason=reason, maskahead=events)
+    choice = ChatPartChoice(
+        index=index, delta=delta, finish_reason=reason, logprobs=logprobs, maskahead=events
+    )
     return ChatChunk(id=job.id, created=job.created, model=job.model, choices=[choice])

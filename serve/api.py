@@ -7,33 +7,52 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from serve.answers import Chunks, chat, chat_chunks, completion, completion_chunks
-from serve.errors import RETRY_AFTER, ApiError, as_api_error, install_handlers
+from serve.errors import DOCUMENTED, RETRY_AFTER, ApiError, as_api_error, install_handlers
+from serve.guard import Guard
+from serve.journal import Journal
+from serve.keys import Keyring, known_lines
+from serve.metrics import CONTENT_TYPE
 from serve.options import request_options
-from serve.responses import Answer
+from serve.responses import Answer, ChatCompletion, Completion
 from serve.schema import ChatRequest, CompletionRequest
 from serve.service import Service
 from serve.site import install_page
+from serve.tokens import add_token_routes
 
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The whole answer, or its chunks as server-sent events",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
 READY_TIMEOUT = 5.0
 """Seconds in which a ready target answers."""
 
 
 def build_api(service: Service) -> FastAPI:
-    """All routes of the endpoint; its end closes the service's target."""
+    """All routes of the endpoint; its end closes the service."""
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
         yield
-        await asyncio.to_thread(service.backend.close)
+        await asyncio.to_thread(service.close)
 
-    api = FastAPI(title="Maskahead", lifespan=lifespan)
+    operation = service.config.serve
+    api = FastAPI(title="Maskahead", lifespan=lifespan, responses=DOCUMENTED)
     install_handlers(api)
     install_page(api)
+    api.add_middleware(
+        Guard,
+        operation=operation,
+        keyring=Keyring(known_lines(operation)),
+        journal=Journal(operation),
+        metrics=service.metrics,
+    )
 
-    @api.post("/v1/completions")
+    @api.post("/v1/completions", response_model=Completion, responses=STREAMED)
     async def completions(body: CompletionRequest) -> Response:
         job = service.completion_job(body)
         if body.stream:
@@ -41,13 +60,15 @@ def build_api(service: Service) -> FastAPI:
             return await event_stream(chunks, body.include_usage)
         return _plain(await completion(service, job))
 
-    @api.post("/v1/chat/completions")
+    @api.post("/v1/chat/completions", response_model=ChatCompletion, responses=STREAMED)
     async def chat_completions(body: ChatRequest) -> Response:
         job = service.chat_job(body)
         if body.stream:
             chunks = chat_chunks(service, job, body.include_usage)
             return await event_stream(chunks, body.include_usage)
         return _plain(await chat(service, job))
+
+    add_token_routes(api, service)
 
     @api.get("/v1/models")
     async def models() -> dict[str, Any]:
@@ -67,14 +88,31 @@ def build_api(service: Service) -> FastAPI:
     @api.get("/readyz")
     async def readyz() -> JSONResponse:
         """The target answers."""
+        if service.draining:
+            reason = f"ending: {service.num_answers} answers are under way"
+            return ApiError(503, reason, code="draining", headers=RETRY_AFTER).response()
         try:
-            facts = await asyncio.wait_for(service.backend.facts(), READY_TIMEOUT)
+            facts = await target_facts(service)
         except Exception as error:
             reason = f"the target does not answer: {type(error).__name__} {error}"
             return ApiError(503, reason, code="not_ready", headers=RETRY_AFTER).response()
         return JSONResponse({"status": "ready", **facts})
 
+    @api.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """What Prometheus scrapes."""
+        try:
+            facts = await target_facts(service)
+        except Exception:  # the page itself says that the target does not answer
+            facts = None
+        return Response(service.metrics.page(facts), media_type=CONTENT_TYPE)
+
     return api
+
+
+async def target_facts(service: Service) -> dict[str, Any]:
+    """State of the target; raises when it does not answer in time."""
+    return await asyncio.wait_for(service.backend.facts(), READY_TIMEOUT)
 
 
 def model_card(service: Service) -> dict[str, Any]:
@@ -87,7 +125,7 @@ def model_card(service: Service) -> dict[str, Any]:
         "owned_by": "maskahead",
         "maskahead": {
             "decode": config.decode.model_dump(),
-            "methods": request_options((config.decode.method, *config.methods)),
+            "methods": request_options(service.opened),
             "dtype": config.target.precision,
             "block_size": service.spec.block_size,
             "max_positions": service.spec.max_positions,

@@ -1,21 +1,17 @@
-"""The Ray Serve application: one deployment, whose replica owns a target."""
+"""The Ray Serve application: one deployment, whose replicas own a target each."""
 
 import asyncio
-import logging
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
 
-import ray
 from fastapi import FastAPI
 from ray import serve
 from ray.serve import Application
-from ray.serve.config import HTTPOptions
 
+from actors.group_keeper import group_room
 from actors.loading import absolute_paths, check_ranks_fit, check_target
-from actors.target_group import fetch
-from cluster.session import ClusterConfig, session
+from cluster.configuration import validate
 from decoders.options import DRAFT_FREE, ORACLES, PROPOSERS
 from decoders.proposers.registry import check_drafters
 from models.checkpoint import find_checkpoint, target_spec
@@ -23,18 +19,21 @@ from models.text import TextCodec, open_codec
 from serve.api import build_api
 from serve.backends import is_local, open_backend
 from serve.config import ServeConfig
-from serve.service import Service
+from serve.keys import known_lines
+from serve.moves import ServedSettings
+from serve.service import Service, trace_store
 
-APPLICATION = "maskahead"
 SPARE_REQUESTS = 64
 """Requests that a replica takes beyond its answers: health, models, and those it must refuse."""
+DRAIN_LOOK_SECONDS = 0.2
+"""Between two looks of an ending replica at what it still does."""
 
 
 def check_config(config: ServeConfig) -> None:
     """Raise ``ValueError``, before anything starts, for a target or a drafter that cannot be
     served: not there, of the wrong size, or without a tokenizer."""
     check_target(config.target)
-    if not _on_gpu(config):
+    if not on_gpu(config):
         check_ranks_fit(config.target)
     named = [("decode.method", config.decode.method), *(("methods", m) for m in config.methods)]
     for key, method in named:
@@ -66,91 +65,81 @@ class Endpoint:
         """Raise when this replica must be replaced (Ray Serve asks)."""
         self.service.backend.check()
 
+    def reconfigure(self, settings: dict[str, Any]) -> None:
+        """Take over other settings in place (Ray Serve calls it with ``user_config``)."""
+        self.service.apply(ServedSettings.model_validate(settings))
 
-def serve_application(config: ServeConfig) -> Application:
-    """The application to hand to ``serve.run``."""
-    target, drafter = absolute_paths(config.target, config.drafter)
-    config = config.model_copy(
-        update={"target": target, "drafter": drafter, "name": config.model_name}
-    )
+
+def serve_application(config: ServeConfig, settings: ServedSettings | None = None) -> Application:
+    """The application to hand to ``serve.run``. Handing over the one of the same ``config`` again
+    with other ``settings`` changes every replica in place."""
+    config = for_other_processes(config)
+    settings = settings or ServedSettings.of(config)
     deployment = serve.deployment(
         name=Endpoint.__name__,
-        ray_actor_options=_resources(config),
+        user_config=settings.values(),
         max_ongoing_requests=config.max_answers + SPARE_REQUESTS,
+        graceful_shutdown_wait_loop_s=DRAIN_LOOK_SECONDS,
+        graceful_shutdown_timeout_s=config.serve.drain_seconds,
+        **_resources(config),
+        **_copies(config),
     )
-    return deployment(serve.ingress()(Endpoint)).bind(config)
+    endpoint = deployment(serve.ingress()(Endpoint))
+    # Ray Serve has no other way to say that the code is the same, and that replicas may stay.
+    endpoint._version = blake2b(config.model_dump_json().encode(), digest_size=8).hexdigest()
+    return endpoint.bind(config)
 
 
-def _resources(config: ServeConfig) -> dict[str, float]:
-    """What a replica itself occupies: the ranks of a group have places of their own."""
-    if not is_local(config):
-        return {"num_cpus": 0}
-    return {"num_cpus": 0, "num_gpus": 1} if _on_gpu(config) else {"num_cpus": 1}
-
-
-def _on_gpu(config: ServeConfig) -> bool:
-    return config.target.device.startswith("cuda")
-
-
-def run_server(config: ServeConfig, host: str = "127.0.0.1", port: int = 8000) -> None:
-    """Serve ``config`` until interrupted, on a local Ray unless one is connected.
-
-    Raises ``ValueError`` for what cannot be served.
-    """
+def build_application(args: dict[str, Any]) -> Application:
+    """What ``serve deploy`` imports (``serve.app:build_application``): the configuration's keys as
+    arguments, as ``maskahead serve --write-config`` writes them."""
+    config = validate(ServeConfig, args)
     check_config(config)
-    print(f"starting Ray and loading {config.model_name} ...", flush=True)
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    with session(ClusterConfig()), serving(config, host, port) as url:
-        print(f"{config.model_name} answers on {url} (Ctrl-C ends it)", flush=True)
-        threading.Event().wait()
+    if not (known_lines(config.serve) or config.serve.allow_no_keys):
+        raise ValueError("no API key is set; valid: serve.api_keys_file, serve.allow_no_keys=true")
+    return serve_application(config)
 
 
-@contextmanager
-def serving(config: ServeConfig, host: str, port: int) -> Iterator[str]:
-    """The running endpoint's URL, within an open Ray session.
-
-    Raises ``ValueError`` for a port that is taken, or GPUs that the cluster lacks or that have no
-    room, and ``RuntimeError`` with what the replica said when it does not come up.
-    """
-    _check_devices(config)
-    _check_port(host, port)
-    serve.start(http_options=HTTPOptions(host=host, port=port))
-    try:
-        try:
-            serve.run(serve_application(config), name=APPLICATION, route_prefix="/")
-        except RuntimeError as error:
-            raise RuntimeError(why_not_deployed() or str(error)) from error
-        yield f"http://{host}:{port}/v1"
-    finally:
-        serve.shutdown()
+def for_other_processes(config: ServeConfig) -> ServeConfig:
+    """The same configuration wherever its replicas run: absolute paths, the keys themselves."""
+    target, drafter = absolute_paths(config.target, config.drafter)
+    log_file = config.serve.log_file
+    operation = config.serve.model_copy(
+        update={
+            "api_key_hashes": known_lines(config.serve),
+            "api_keys_file": None,
+            "log_file": Path(log_file).resolve() if log_file else None,
+            "trace_uri": trace_store(config),
+        }
+    )
+    named = {"target": target, "drafter": drafter, "name": config.model_name}
+    return config.model_copy(update=named | {"serve": operation})
 
 
-def _check_devices(config: ServeConfig) -> None:
-    """A replica that asks for more than there is would stay pending for ever."""
-    num_gpus = ray.cluster_resources().get("GPU", 0)
-    if _on_gpu(config) and num_gpus < config.target.tp:
-        raise ValueError(
-            f"target.device {config.target.device!r} with target.tp {config.target.tp}: this "
-            f"cluster has {num_gpus:g} GPUs"
-        )
-    if _on_gpu(config):
-        # In a process of its own: looking at a GPU takes memory there for as long as it lives.
-        check = ray.remote(num_cpus=0, num_gpus=1)(check_ranks_fit)
-        fetch(check.remote(config.target))
+def _copies(config: ServeConfig) -> dict[str, Any]:
+    """How many replicas, or between which numbers they scale."""
+    operation = config.serve
+    if operation.max_replicas is None:
+        return {"num_replicas": operation.replicas}
+    scaling = {
+        "min_replicas": operation.replicas,
+        "max_replicas": operation.max_replicas,
+        "target_ongoing_requests": operation.requests_per_replica or config.max_batch,
+    }
+    return {"autoscaling_config": scaling}
 
 
-def why_not_deployed() -> str:
-    """The last line that a replica which failed to start left behind."""
-    application = serve.status().applications.get(APPLICATION)
-    deployments = application.deployments.values() if application else ()
-    lines = [line for found in deployments for line in found.message.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""
+def _resources(config: ServeConfig) -> dict[str, Any]:
+    """What a replica occupies: itself, or a place with all ranks of its group, on one node."""
+    if is_local(config):
+        own = {"num_cpus": 0, "num_gpus": 1} if on_gpu(config) else {"num_cpus": 1}
+        return {"ray_actor_options": own}
+    return {
+        "ray_actor_options": {"num_cpus": 0},
+        "placement_group_bundles": group_room(config.target),
+        "placement_group_strategy": "STRICT_PACK",
+    }
 
 
-def _check_port(host: str, port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ValueError(f"port {port} on {host}: {error.strerror}") from error
+def on_gpu(config: ServeConfig) -> bool:
+    return config.target.device.startswith("cuda")

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 
+from ray.util import get_current_placement_group
+
 from actors.batching import BatchingEngine
 from actors.loading import cache_tokens, open_engine
 from actors.target_group import TargetGroup
@@ -62,6 +64,7 @@ class GroupBackend:
             config.all_methods,
             config.max_batch,
             config.max_cache_tokens,
+            own_room=get_current_placement_group(),
         )
 
     def stream(self, request: Request, stop: Sequence[str]) -> AsyncGenerator[Delta, None]:

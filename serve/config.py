@@ -1,11 +1,13 @@
 """What an endpoint serves: a sweep's ``best.yaml``, or a file written by hand."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field
 
 from cluster.configuration import RunConfig, load_config
 from decoders.options import Method
+from serve.operation import OperationConfig
 
 
 class ServeConfig(RunConfig):
@@ -21,6 +23,7 @@ class ServeConfig(RunConfig):
     """Answers that share a forward."""
     max_waiting: int = Field(default=64, ge=0)
     """Answers that may wait for a place in the batch; beyond that requests are refused (503)."""
+    serve: OperationConfig = OperationConfig()
 
     max_cache_tokens: int | None = Field(default=None, ge=1)
     """Tokens of prefix cache, for answers under way and for prompts that come again; by default
@@ -46,7 +49,7 @@ class ServeConfig(RunConfig):
         return self.max_batch + self.max_waiting
 
 
-def load_serve_config(path: Path) -> ServeConfig:
-    """The configuration in a YAML file; ``ValueError`` names the field, its value and the valid
-    choices."""
-    return load_config(ServeConfig, path)
+def load_serve_config(path: Path | None, settings: Sequence[str] = ()) -> ServeConfig:
+    """The configuration in a YAML file, ``key=value`` texts over it; ``ValueError`` names the
+    field, its value and the valid choices."""
+    return load_config(ServeConfig, path, settings)

@@ -2,16 +2,37 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from ray.exceptions import RayActorError, RayError
 from starlette.exceptions import HTTPException
 
 from actors.batching import EngineClosed
 from actors.target_rank import GroupError
+
+
+class ErrorFacts(BaseModel):
+    message: str
+    type: Literal["invalid_request_error", "server_error"]
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """What every refusal and failure is told in."""
+
+    error: ErrorFacts
+
+
+DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorBody, "description": "The request is refused"},
+    "5XX": {"model": ErrorBody, "description": "The endpoint cannot answer (now)"},
+}
+"""For the OpenAPI description of every route."""
 
 log = logging.getLogger("ray.serve")
 

@@ -9,7 +9,13 @@ from pydantic_core import PydanticCustomError
 Neutral = Mapping[str, tuple[Any, ...]]
 """Fields, and the values at which they change nothing."""
 
-LABELS = ("metadata", "prompt_cache_key", "safety_identifier", "user")
+LABELS = (
+    "metadata",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "user",
+)
 """Fields that never change an answer, whatever their value."""
 
 SHARED: Neutral = {
@@ -21,7 +27,6 @@ COMPLETION: Neutral = {
     **SHARED,
     "best_of": (None, 1),
     "echo": (None, False),
-    "logprobs": (None,),
     "suffix": (None, ""),
 }
 CHAT: Neutral = {
@@ -29,17 +34,17 @@ CHAT: Neutral = {
     "audio": (None,),
     "function_call": (None, "none", "auto"),
     "functions": (None, []),
-    "logprobs": (None, False),
     "modalities": (None, ["text"]),
+    "moderation": (None,),
     "parallel_tool_calls": (None, True, False),
     "prediction": (None,),
+    "prompt_cache_options": (None,),
     "reasoning_effort": (None, "none"),
     "response_format": (None, {"type": "text"}),
     "service_tier": (None, "auto", "default"),
     "store": (None, False),
     "tool_choice": (None, "none", "auto"),
     "tools": (None, []),
-    "top_logprobs": (None,),
     "verbosity": (None, "medium"),
     "web_search_options": (None,),
 }

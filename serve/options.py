@@ -1,14 +1,14 @@
 """From a checked API request to what the decoder takes."""
 
 import secrets
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
 from decoders.noise import row_seed
-from decoders.options import DRAFT_FREE, OPTIONS_OF, DecodeOptions, Method, takes
+from decoders.options import DRAFT_FREE, OPTIONS_OF, DecodeOptions, takes
 from decoders.proposers.registry import UNTRAINED
+from serve.config import ServeConfig
 from serve.errors import ApiError, invalid
 from serve.schema import GenerationRequest
 
@@ -36,10 +36,11 @@ EVENTS = "events"
 """Beside them: whether a stream carries what happens in every round."""
 
 
-def request_options(loaded: Sequence[Method]) -> dict[str, list[str]]:
-    """The methods that a request may name where the drafters of those in ``loaded`` are, each with
-    the options it takes."""
-    methods = dict.fromkeys((*loaded, *DRAFT_FREE, *UNTRAINED))
+def request_options(opened: ServeConfig) -> dict[str, list[str]]:
+    """The methods that a request may ask for, the endpoint's own first, each with the options it
+    takes: those whose drafters were loaded when it was ``opened``, and those that need none."""
+    loaded = (opened.decode.method, *opened.methods, *DRAFT_FREE, *UNTRAINED)
+    methods = dict.fromkeys(loaded)
     return {
         method: [name for name in EXTENSION if name in OPTIONS_OF[method]] for method in methods
     }

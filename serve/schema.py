@@ -5,14 +5,38 @@ Fields that have no support here are the concern of ``serve.neutral``.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 
+from decoders.request import MOST_ALTERNATIVES
 from serve.neutral import CHAT, COMPLETION, MESSAGE, drop_neutral, refuse
 
 MAX_CHOICES = 128
 MAX_STOPS = 4
 
 Prompt = str | tuple[int, ...]
+
+_TEXT: dict[str, Any] = {"type": "string"}
+_IDS: dict[str, Any] = {"type": "array", "items": {"type": "integer"}}
+PROMPT_SCHEMA = WithJsonSchema(
+    {"anyOf": [_TEXT, *({"type": "array", "minItems": 1, "items": x} for x in (_TEXT, _IDS)), _IDS]}
+)
+STOP_SCHEMA = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "string", "minLength": 1},
+            {"type": "array", "maxItems": MAX_STOPS, "items": {"type": "string", "minLength": 1}},
+            {"type": "null"},
+        ]
+    }
+)
+"""What these fields take, which the values that they become do not say."""
 
 
 def read_stop(value: Any) -> Any:
@@ -73,7 +97,7 @@ class GenerationRequest(BaseModel):
     max_tokens: int | None = Field(default=None, ge=0)
     n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     seed: int | None = None
-    stop: Annotated[tuple[str, ...], BeforeValidator(read_stop)] = ()
+    stop: Annotated[tuple[str, ...], BeforeValidator(read_stop), STOP_SCHEMA] = ()
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -111,6 +135,11 @@ class GenerationRequest(BaseModel):
         return self.max_tokens
 
     @property
+    def top_logprobs_asked(self) -> int | None:
+        """Alternatives to tell with each token's log-probability; ``None``: tell none."""
+        return None
+
+    @property
     def include_usage(self) -> bool:
         """Whether a stream ends with a usage chunk."""
         return bool(self.stream_options and self.stream_options.include_usage)
@@ -119,7 +148,12 @@ class GenerationRequest(BaseModel):
 class CompletionRequest(GenerationRequest):
     """``POST /v1/completions``."""
 
-    prompt: Annotated[tuple[Prompt, ...], BeforeValidator(read_prompts)]
+    prompt: Annotated[tuple[Prompt, ...], BeforeValidator(read_prompts), PROMPT_SCHEMA]
+    logprobs: int | None = Field(default=None, ge=0, le=MOST_ALTERNATIVES)
+
+    @property
+    def top_logprobs_asked(self) -> int | None:
+        return self.logprobs
 
     @model_validator(mode="before")
     @classmethod
@@ -153,6 +187,8 @@ class ChatRequest(GenerationRequest):
 
     messages: list[Message] = Field(min_length=1)
     max_completion_tokens: int | None = Field(default=None, ge=0)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=MOST_ALTERNATIVES)
 
     @model_validator(mode="before")
     @classmethod
@@ -165,6 +201,16 @@ class ChatRequest(GenerationRequest):
         if None not in both and both[0] != both[1]:
             raise refuse("max_completion_tokens", both[1], f"{both[0]}, which max_tokens says")
         return self
+
+    @model_validator(mode="after")
+    def _alternatives_need_logprobs(self) -> "ChatRequest":
+        if self.top_logprobs and not self.logprobs:
+            raise refuse("top_logprobs", self.top_logprobs, "null or 0 without logprobs: true")
+        return self
+
+    @property
+    def top_logprobs_asked(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
     def limit(self) -> int | None:

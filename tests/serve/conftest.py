@@ -1,6 +1,7 @@
 """A service on a tiny target in this process, and clients that reach it without a socket."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -59,3 +60,16 @@ def client(http: httpx.AsyncClient) -> openai.AsyncOpenAI:
         http_client=http,  # pyright: ignore[reportArgumentType]
         max_retries=0,
     )
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], bool]], None]:
+    """Wait for a condition, 10 seconds at most."""
+
+    def wait(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    return wait

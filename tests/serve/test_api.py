@@ -221,3 +221,22 @@ def test_options_of_one_request_leave_the_next_alone(client: openai.AsyncOpenAI)
     assert before.choices == other.choices == after.choices
     assert before.usage.maskahead["nfe"] == after.usage.maskahead["nfe"]
     assert other.usage.maskahead["accepted_per_round"] == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("extension", "told"),
+    [
+        ({"budget": 3}, ("chain", 3, "exact")),
+        ({"method": "standard"}, ("standard", None, "exact")),
+        ({"method": "threshold", "tau": 0.5}, ("threshold", None, "exact")),
+    ],
+)
+def test_usage_says_how_an_answer_was_decoded(
+    client: openai.AsyncOpenAI, extension: dict[str, Any], told: tuple[Any, ...]
+) -> None:
+    extra = {"maskahead": extension | {"ignore_stop": True}}
+    answer = asyncio.run(client.completions.create(**SAMPLED, prompt="hi", extra_body=extra))
+    effort = (answer.usage.model_extra or {})["maskahead"] if answer.usage else {}
+    assert (effort["method"], effort["budget"], effort["promise"]) == told
+    assert (effort["drafts"] > 0) == (told[0] == "chain")
+    assert effort["accepted"] <= effort["drafts"]

@@ -9,11 +9,14 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from ray import serve
+from ray.util import placement_group_table
 
 from cluster.session import Resources
 from models.config import TargetConfig
-from serve.app import open_service, serving
+from serve.app import open_service, serve_application
 from serve.config import ServeConfig
+from serve.running import serving
 from serve.schema import CompletionRequest
 from serve.service import Service
 from tests.serve.conftest import MODEL
@@ -140,6 +143,25 @@ def shapes(seen: list[Any]) -> list[Any]:
     """The draft trees without their masses, which two ranks add up in another order."""
     trees = [sight.tree if sight else () for _, sight in seen]
     return [[(node.parent, node.fills, node.accepted) for node in tree] for tree in trees]
+
+
+def test_a_deployed_group_has_its_ranks_in_the_replicas_own_placement(
+    url: str, serve_config: ServeConfig, client: openai.AsyncOpenAI
+) -> None:
+    two = TargetConfig(path=serve_config.target.path, dtype="float64", tp=2)
+    config = serve_config.model_copy(update={"target": two})
+    serve.run(serve_application(config), name="two", route_prefix="/two")
+    try:
+        fields: dict[str, Any] = {"model": MODEL, "prompt": "hello", "temperature": 1, "seed": 3}
+        there = openai.OpenAI(base_url=url.replace("/v1", "/two/v1"), api_key="none")
+        answer = there.completions.create(**fields)
+        here = asyncio.run(client.completions.create(**fields))
+        held: Any = placement_group_table()
+        rooms = [room["bundles"] for room in held.values() if room["state"] == "CREATED"]
+    finally:
+        serve.delete("two")
+    assert answer.choices == here.choices
+    assert [len(bundles) for bundles in rooms] == [3], "the replica and its two ranks"
 
 
 def test_gpus_and_ports_that_are_not_there_are_refused(url: str, serve_config: ServeConfig) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from openai.types import chat, completion_create_params
 from pydantic import BaseModel, ValidationError
 
 from serve.neutral import CHAT, COMPLETION, LABELS, MESSAGE, Neutral
@@ -47,6 +48,19 @@ def test_other_values_are_refused_by_name(
 @pytest.mark.parametrize(("model", "body"), [kind[:2] for kind in KINDS])
 def test_unknown_fields_are_named(model: type[BaseModel], body: dict[str, Any]) -> None:
     assert refused_field(model, body | {"top_q": 1}) == "top_q"
+
+
+@pytest.mark.parametrize(
+    ("known", "neutral", "model"),
+    [
+        (chat.completion_create_params.CompletionCreateParamsBase, CHAT, ChatRequest),
+        (completion_create_params.CompletionCreateParamsBase, COMPLETION, CompletionRequest),
+    ],
+)
+def test_every_field_of_openais_client_has_a_place(
+    known: type, neutral: Neutral, model: type[BaseModel]
+) -> None:
+    assert known.__annotations__.keys() <= {*neutral, *LABELS, *model.model_fields}
 
 
 @pytest.mark.parametrize(("model", "body"), [kind[:2] for kind in KINDS[:2]])

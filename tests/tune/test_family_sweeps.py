@@ -7,8 +7,8 @@ import openai
 import pytest
 
 from models.config import TargetConfig
-from serve.app import serving
 from serve.config import load_serve_config
+from serve.running import serving
 from tests.family_text import save_family_target
 from tune.config import LiveConfig, ReplayConfig, SweepConfig, TasksConfig
 from tune.space_config import Range, SpaceConfig

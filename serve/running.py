@@ -1,0 +1,170 @@
+"""An endpoint for as long as a command runs: up, followed, drained, down."""
+
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import ray
+from ray import serve
+from ray.serve.config import HTTPOptions
+
+from actors.loading import check_ranks_fit
+from actors.target_group import fetch
+from cluster.session import ClusterConfig, session
+from serve.app import check_config, on_gpu, serve_application
+from serve.config import ServeConfig
+from serve.keys import check_reach
+from serve.moves import ServedSettings, check_in_place
+
+APPLICATION = "maskahead"
+SPARE_SECONDS = 30.0
+"""Beyond an answer's time, after which the proxy gives up on a replica that says nothing."""
+
+Say = Callable[[str], None]
+
+
+def run_server(
+    config: ServeConfig,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    follow: Callable[[], ServeConfig] | None = None,
+) -> None:
+    """Serve ``config`` until interrupted or told to end, on a local Ray unless one is connected;
+    then let running answers end. With ``follow``, look there for other options now and then.
+
+    Raises ``ValueError`` for what cannot be served.
+    """
+    check_reach(host, config.serve)
+    check_config(config)
+    show(f"starting Ray and loading {config.model_name} ...")
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    with session(ClusterConfig()), told_to_end() as ended, serving(config, host, port) as url:
+        show(f"{config.model_name} answers on {url} (Ctrl-C ends it)")
+        try:
+            Follower(config, follow, show).run(ended)
+        finally:
+            show("ending: running answers are finished, new requests refused")
+            drain(config)
+
+
+def show(text: str) -> None:
+    """Print at once, also into a pipe."""
+    print(text, flush=True)
+
+
+@contextmanager
+def told_to_end() -> Iterator[threading.Event]:
+    """Set by SIGTERM. Ray, once connected, has a handler of its own, which prints stack traces."""
+    ended = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    try:
+        yield ended
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class Follower:
+    """Looks where a configuration comes from, and takes over what can be changed in place."""
+
+    def __init__(
+        self, opened: ServeConfig, look: Callable[[], ServeConfig] | None, say: Say
+    ) -> None:
+        self._opened = self._served = opened
+        self._look = look
+        self._say = say
+        self._told = ""
+
+    def run(self, ended: threading.Event) -> None:
+        """Until ``ended``."""
+        seconds = self._opened.serve.follow_seconds if self._look else None
+        while not ended.wait(seconds):
+            wanted = self.next()
+            if wanted is not None:
+                reconfigure(self._opened, ServedSettings.of(wanted))
+                self._say(f"now serving {wanted.decode.method}, run {wanted.run_id}")
+
+    def next(self) -> ServeConfig | None:
+        """What is to be served now, if it is something new that can be."""
+        assert self._look is not None
+        try:
+            wanted = self._look()
+            check_in_place(self._opened, wanted)
+        except Exception as error:  # whatever it is, the endpoint goes on
+            self._tell(f"not taken over: {error}")
+            return None
+        if ServedSettings.of(wanted) == ServedSettings.of(self._served):
+            return None
+        self._served, self._told = wanted, ""
+        return wanted
+
+    def _tell(self, text: str) -> None:
+        """Say it once."""
+        if text != self._told:
+            self._told = text
+            self._say(text)
+
+
+@contextmanager
+def serving(config: ServeConfig, host: str, port: int) -> Iterator[str]:
+    """The running endpoint's URL, within an open Ray session.
+
+    Raises ``ValueError`` for a port that is taken, or GPUs that the cluster lacks or that have no
+    room, and ``RuntimeError`` with what the replica said when it does not come up.
+    """
+    _check_devices(config)
+    _check_port(host, port)
+    seconds = config.serve.request_seconds + SPARE_SECONDS
+    serve.start(http_options=HTTPOptions(host=host, port=port, request_timeout_s=seconds))
+    try:
+        try:
+            serve.run(serve_application(config), name=APPLICATION, route_prefix="/")
+        except RuntimeError as error:
+            raise RuntimeError(why_not_deployed() or str(error)) from error
+        yield f"http://{host}:{port}/v1"
+    finally:
+        serve.shutdown()
+
+
+def reconfigure(opened: ServeConfig, settings: ServedSettings) -> None:
+    """Give every replica other settings in place."""
+    serve.run(serve_application(opened, settings), name=APPLICATION, route_prefix="/")
+
+
+def drain(config: ServeConfig) -> None:
+    """Refuse new answers and wait for the running ones, ``serve.drain_seconds`` at most."""
+    reconfigure(config, ServedSettings.of(config, draining=True))
+    serve.delete(APPLICATION)
+
+
+def _check_devices(config: ServeConfig) -> None:
+    """A replica that asks for more than there is would stay pending for ever."""
+    num_gpus = ray.cluster_resources().get("GPU", 0)
+    if on_gpu(config) and num_gpus < config.target.tp:
+        raise ValueError(
+            f"target.device {config.target.device!r} with target.tp {config.target.tp}: this "
+            f"cluster has {num_gpus:g} GPUs"
+        )
+    if on_gpu(config):
+        # In a process of its own: looking at a GPU takes memory there for as long as it lives.
+        check = ray.remote(num_cpus=0, num_gpus=1)(check_ranks_fit)
+        fetch(check.remote(config.target))
+
+
+def why_not_deployed() -> str:
+    """The last line that a replica which failed to start left behind."""
+    application = serve.status().applications.get(APPLICATION)
+    deployments = application.deployments.values() if application else ()
+    lines = [line for found in deployments for line in found.message.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
+
+
+def _check_port(host: str, port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ValueError(f"port {port} on {host}: {error.strerror}") from error

@@ -1,0 +1,120 @@
+"""What a running endpoint takes over in place, and that the rest is told to need a redeploy."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from decoders.options import DecodeOptions
+from serve.app import open_service
+from serve.config import ServeConfig
+from serve.moves import ServedSettings, check_in_place
+from serve.running import Follower
+from serve.schema import CompletionRequest
+from serve.service import Service
+from tests.serve.conftest import MODEL
+
+BODY = {"model": MODEL, "prompt": "hello", "maskahead": {"ignore_stop": True}}
+
+
+@pytest.fixture
+def service(serve_config: ServeConfig) -> Iterator[Service]:
+    opened = open_service(serve_config)
+    yield opened
+    opened.backend.close()
+
+
+def changed(config: ServeConfig, **decode: Any) -> ServeConfig:
+    options = {"method": "chain", "max_new_tokens": 24} | decode
+    return config.model_copy(update={"decode": DecodeOptions.model_validate(options)})
+
+
+def test_settings_survive_their_way_as_plain_values(serve_config: ServeConfig) -> None:
+    for method in ("standard", "threshold", "chain", "order", "sets", "simsd"):
+        settings = ServedSettings.of(changed(serve_config, method=method))
+        assert ServedSettings.model_validate(settings.values()) == settings
+
+
+def test_other_options_serve_the_next_request_and_leave_the_running_one(
+    http: httpx.AsyncClient, service: Service
+) -> None:
+    async def run() -> tuple[str, str, dict[str, Any]]:
+        job = service.completion_job(CompletionRequest.model_validate(BODY))
+        running = service.run(job)
+        await anext(running)
+        service.apply(ServedSettings.of(changed(service.config, method="wtree", budget=3)))
+        used = {delta.result.request.options.method async for _, delta in running if delta.result}
+        after = (await http.post("/v1/completions", json=BODY)).json()
+        card = (await http.get(f"/v1/models/{MODEL}")).json()
+        return used.pop(), after["usage"]["maskahead"]["method"], card["maskahead"]["decode"]
+
+    before, after, card = asyncio.run(run())
+    assert (before, after) == ("chain", "wtree")
+    assert (card["method"], card["budget"]) == ("wtree", 3)
+    assert b'method="wtree"' in service.metrics.page(None)
+
+
+def test_a_draining_endpoint_finishes_what_runs_and_refuses_the_rest(
+    http: httpx.AsyncClient, service: Service
+) -> None:
+    async def run() -> tuple[list[int], httpx.Response, httpx.Response, httpx.Response]:
+        job = service.completion_job(CompletionRequest.model_validate(BODY))
+        running = service.run(job)
+        await anext(running)
+        service.apply(ServedSettings.of(service.config, draining=True))
+        refused = await http.post("/v1/completions", json=BODY)
+        ready, health = await http.get("/readyz"), await http.get("/healthz")
+        tokens = [delta async for _, delta in running][-1].result
+        assert tokens is not None
+        return [len(tokens.token_ids)], refused, ready, health
+
+    tokens, refused, ready, health = asyncio.run(run())
+    assert tokens == [24]
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
+    assert "Retry-After" in refused.headers
+    assert (ready.status_code, health.status_code) == (503, 200)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_batch": 1}, "max_batch 4 is now 1.*redeploy"),
+        ({"name": "other"}, "name .*redeploy"),
+        ({"decode": DecodeOptions(method="order")}, "decode.method order.*chain, standard"),
+    ],
+)
+def test_what_needs_a_redeploy_is_named(
+    serve_config: ServeConfig, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_in_place(serve_config, serve_config.model_copy(update=change))
+
+
+def test_a_follower_takes_each_move_once_and_tells_each_trouble_once(
+    serve_config: ServeConfig,
+) -> None:
+    faster = changed(serve_config, budget=6)
+    larger = serve_config.model_copy(update={"max_batch": 9})
+
+    def failing() -> ServeConfig:
+        raise ValueError("config best.yaml is not YAML")
+
+    looks: list[Callable[[], ServeConfig]] = [
+        lambda: serve_config,
+        lambda: faster,
+        lambda: faster,
+        failing,
+        failing,
+        lambda: larger,
+        lambda: serve_config,
+    ]
+    said: list[str] = []
+    turns = iter(looks)
+    follower = Follower(serve_config, lambda: next(turns)(), said.append)
+    taken = [follower.next() for _ in looks]
+    assert taken == [None, faster, None, None, None, None, serve_config]
+    assert [text.split(":")[0] for text in said] == ["not taken over"] * 2
+    assert "not YAML" in said[0]
+    assert "max_batch 4 is now 9" in said[1]
