@@ -129,7 +129,7 @@ def batching_table(row: Row) -> list[Row]:
             "tok/s": row["together_tokens_per_second"],
             "forward ms": 1e3 * all_,
             "ratio": told,
-            "allowed": f"{row['allowed']:.2f} (c ratio {row['cost_ratio']:.2f})",
+            "allowed": f"{row['allowed']:.2f}",
             "reached": f"{row['reached']:.0%}",
             "equal": f"{row['equal']}/{row['answers']}",
         },
@@ -153,9 +153,8 @@ def drafting_table(rows: Sequence[Row]) -> list[Row]:
 
 def interval(row: Row) -> str:
     """The 95 % interval, if there are batches enough to believe one."""
-    if row["ratio_low"] is None:
-        return f"(of {row['batches']} batches: no interval)"
-    return f"[{row['ratio_low']:.3f} {row['ratio_high']:.3f}]"
+    ends = (row["ratio_low"], row["ratio_high"])
+    return f"[{' '.join('-' if end is None else f'{end:.3f}' for end in ends)}]"
 
 
 def main(

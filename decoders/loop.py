@@ -96,6 +96,8 @@ class Decoder:
         # Where memory is short, a prefix grows with its text.
         length = sequence.whole_length if self.memory is None else 0
         self.target.open_slot(sequence.slot, length, request.options.cache_refresh)
+        if not sequence.rounds:
+            sequence.started = perf_counter()
         self.active[request.id] = sequence
 
     def park(self, request_id: str) -> Sequence:

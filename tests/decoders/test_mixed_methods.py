@@ -5,14 +5,17 @@ from functools import cache
 import pytest
 import torch
 
+from decoders import prefilling
 from decoders.auto_budget import AutoBudget
 from decoders.cost_curve import CostCurve
 from decoders.loop import Decoder
+from decoders.options import DecodeOptions
 from decoders.request import Request, Result
 from models.queries import Query
 from models.target import CopyBatch, Target
 from tests.conftest import tiny_model
 from tests.reference.company import every_drafter, every_method, staggered, texts
+from tests.reference.running import prompt_of
 
 FREE = CostCurve(knots=(1, 65), prefixes=(0,), seconds=((1.0, 1.0),))
 DTYPES = [torch.float64, torch.float32]
@@ -44,6 +47,27 @@ def test_requests_of_every_method_that_join_one_by_one_equal_each_alone(dtype: t
     for id in fixed(every_method()):
         assert together[id].rounds == alone(dtype)[id].rounds
     assert not target.open_slots
+
+
+def test_a_long_prompt_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes in piece by piece, one a round, while they are decoded; its text is the same."""
+    monkeypatch.setattr(prefilling, "PIECE_TOKENS", 10)
+    monkeypatch.setattr(prefilling, "ROUND_TOKENS", 1)
+    options = DecodeOptions(max_new_tokens=9, ignore_stop=True)
+    short, long = Request("short", (5,), options), Request("long", prompt_of(43), options)
+    decoder = Decoder(Target(tiny_model()), {})
+    sequences = [decoder.add(request) for request in (short, long)]
+    for rounds in range(1, 5):
+        decoder.step()
+        assert len(sequences[0].rounds) == rounds
+        assert not sequences[1].prefilled
+    results = {result.request.id: result for result in decoder.step()}
+    while decoder.active:
+        results |= {result.request.id: result for result in decoder.step()}
+    assert [round.kind for round in results["long"].rounds[:2]] == ["prefill", "open"]
+    monkeypatch.undo()
+    expected = staggered(Decoder(Target(tiny_model()), {}), [long])
+    assert results["long"].token_ids == expected["long"].token_ids
 
 
 class Counted(Target):
