@@ -24,7 +24,16 @@ import typer
 from actors.loading import open_engine
 from benchmarks.auto_promise import FEWEST_BATCHES, intervals, numbers
 from benchmarks.machine import git_commit, machine, versions
-from benchmarks.serving_runs import Run, answer, batches_of, equal, opened, price, speed
+from benchmarks.serving_runs import (
+    Run,
+    answer,
+    batches_of,
+    equal,
+    in_step,
+    opened,
+    price,
+    speed,
+)
 from cluster.console import progress, show_table
 from decoders.engine import Engine
 from decoders.options import PROPOSERS, DecodeOptions
@@ -164,8 +173,8 @@ def main(
     task: Annotated[str, typer.Option(help="A bundled task.")] = "words",
     method: Annotated[str, typer.Option(help="What drafts with budget auto.")] = "order",
     requests: Annotated[str, typer.Option(help="Requests at a time.")] = "1,2,4,8,16",
-    num_batches: Annotated[int, typer.Option("--batches", min=1, help="Of every cell.")] = 10,
-    tokens: Annotated[int, typer.Option(min=1, help="Of an answer, many against one.")] = 48,
+    num_batches: Annotated[int, typer.Option("--batches", min=1, help="Of every cell.")] = 8,
+    blocks: Annotated[int, typer.Option(min=1, help="Of an answer, many against one.")] = 2,
     cap: Annotated[float, typer.Option(help="Cap of the commit order.")] = 1.0,
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 0.0,
     out: Annotated[Path | None, typer.Option(help="JSON file.")] = None,
@@ -178,15 +187,17 @@ def main(
     shared = {"cap": cap, "temperature": temperature}
     free = DecodeOptions.model_validate(shared)
     drafting = DecodeOptions.lenient(**shared, method=method, budget="auto")
-    fixed = free.model_copy(update={"max_new_tokens": tokens, "ignore_stop": True})
     config = TargetConfig.model_validate({"path": target, "dtype": dtype, "device": device})
     engine = open_engine(config, DrafterConfig(), [method])
+    block = engine.target.spec.block_size
+    fixed = free.model_copy(update={"max_new_tokens": blocks * block, "ignore_stop": True})
     facts: Row = {"command": shlex.join(sys.argv), "commit": git_commit(), "machine": machine()}
     facts |= {"versions": versions(), "target": config.model_dump(), "task": task}
     facts |= {"drafting": drafting.model_dump(), "intervals_from": FEWEST_BATCHES}
     with progress("serving batch") as show:
         cells = (1 + len(sizes)) * num_batches
-        many = batches_of(engine, task, max(sizes), num_batches, fixed)
+        found = batches_of(engine, task, max(sizes), num_batches, fixed)
+        many = [in_step(batch, block) for batch in found]
         facts["batching"] = measure_batching(engine, many, lambda n: show(n, cells))
         facts["drafting_rows"] = []
         for index, size in enumerate(sizes, start=1):

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
 
@@ -113,3 +113,12 @@ def batches_of(
     rows = [PromptRow(id=p.id, prompt=p.prompt) for p in asked]
     requests = engine.requests(rows, options)
     return [requests[first : first + size] for first in range(0, len(requests), size)]
+
+
+def in_step(requests: Sequence[Request], block: int) -> list[Request]:
+    """Requests whose prompts are cut to whole blocks: with one limit of whole blocks all take
+    equally many rounds, and a batch stays full to its end."""
+    return [
+        replace(each, prompt_ids=each.prompt_ids[: len(each.prompt_ids) // block * block])
+        for each in requests
+    ]

@@ -6,13 +6,14 @@ import pytest
 from actors.loading import open_engine
 from benchmarks.serving_batch import batching_table, drafting_table, measure_batching
 from benchmarks.serving_batch import measure_drafting as measure
-from benchmarks.serving_runs import Run, answer, batches_of, opened, speed
+from benchmarks.serving_runs import Run, answer, batches_of, in_step, opened, speed
 from decoders.engine import Engine
 from decoders.options import DecodeOptions
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
 from tests.text_target import save_text_target
 
+L = 8
 FREE = DecodeOptions(max_new_tokens=12, ignore_stop=True)
 
 
@@ -23,7 +24,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
 
 
 def test_many_at_once_are_compared_with_the_same_ones_alone(engine: Engine) -> None:
-    batches = batches_of(engine, "words", 3, 2, FREE)
+    options = FREE.model_copy(update={"max_new_tokens": 2 * L})
+    batches = [in_step(batch, L) for batch in batches_of(engine, "words", 3, 2, options)]
     done: list[int] = []
     row = measure_batching(engine, batches, done.append)
     assert done == [1, 2]
@@ -33,6 +35,14 @@ def test_many_at_once_are_compared_with_the_same_ones_alone(engine: Engine) -> N
     assert row["reached"] == pytest.approx(row["ratio"] / row["allowed"])
     assert (row["ratio_low"], row["ratio_high"]) == (None, None), "two batches are too few"
     assert batching_table(row)[1]["equal"] == "6/6"
+
+
+def test_requests_in_step_take_equally_many_rounds(engine: Engine) -> None:
+    options = FREE.model_copy(update={"max_new_tokens": 2 * L})
+    (batch,) = (in_step(each, L) for each in batches_of(engine, "words", 4, 1, options))
+    with opened(engine, 4) as batching:
+        run = answer(batching, batch, clients=4)
+    assert [result.nfe for result in run.results] == [2 * L] * 4
 
 
 def test_drafting_is_compared_with_the_same_requests_draft_free(engine: Engine) -> None:
