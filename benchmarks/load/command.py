@@ -41,7 +41,7 @@ def load(
     ] = None,
     requests: Annotated[int, typer.Option(help="At each level, of each endpoint.")] = 64,
     warmup: Annotated[int, typer.Option(help="Requests before that; they count nowhere.")] = 4,
-    turns: Annotated[int, typer.Option(help="Of two endpoints at each level.")] = 4,
+    turns: Annotated[int, typer.Option(help="Of two endpoints at each level.")] = 8,
     prompts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON lines as for decode.")
     ] = None,
@@ -71,7 +71,7 @@ def load(
     client's; a token's is the time after the first text over the tokens behind the first.
     """
     from benchmarks.load.config import endpoint_of, read_config, read_levels
-    from benchmarks.load.run import ratio_rows, run_load, table_rows
+    from benchmarks.load.run import ratio_rows, run_load, same_texts, table_rows
 
     endpoints = [endpoint_of("url", url, send or ())]
     if against or against_send:
@@ -101,7 +101,9 @@ def load(
     command = shlex.join(["maskahead", *sys.argv[1:]])
     with progress("load") as report:
         found = run_load(config, out, command, report)
-    show_table(f"{found['model']}: {requests} requests a level", table_rows(found))
+    title = f"{found['model']}, {requests} requests a level; latencies: p50 p99"
+    show_table(title, table_rows(found))
     if ratios := ratio_rows(found):
-        show_table("url / against, 95 % interval", ratios)
+        show_table("url / against, with its 95 % interval", ratios)
+        say(same_texts(found))
     say(f"report: {out / 'load.json'}")

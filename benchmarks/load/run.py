@@ -22,6 +22,7 @@ from tasks.whole import write_whole
 KEY = "MASKAHEAD_API_KEY"
 """Environment variable with the API key, where the endpoint asks for one."""
 CONNECT = 10.0
+UNITS = {"closed": "clients", "open": "per s"}
 
 Turns = dict[str, list[Turn]]
 """By the endpoint's name."""
@@ -166,40 +167,50 @@ def _facts(sample: Sample) -> dict[str, Any]:
 
 def table_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     """What a terminal shows of ``load.json``: a row for each level and endpoint."""
+    unit = UNITS[found["settings"]["loop"]]
+    several = len(found["settings"]["endpoints"]) > 1
     rows = []
-    unit = {"closed": "clients", "open": "requests/s"}[found["settings"]["loop"]]
     for level in found["levels"]:
         for name, own in level["endpoints"].items():
-            row = {"load": f"{level['level']:g} {unit}", "endpoint": name}
+            row: dict[str, Any] = {unit: f"{level['level']:g}"}
+            row |= {"endpoint": name} if several else {}
             row |= {"answered": f"{own['answered']}/{own['requests']}"}
-            row |= {"errors": own["errors"] or None, "tokens/s": own["tokens_per_second"]}
-            row |= {"first text s, p50 95 99": _spread(own["first_text"])}
-            row |= {"per token ms, p50 95 99": _spread(own["per_token"], 1000)}
-            row |= {"whole s, p50 95 99": _spread(own["seconds"])}
-            row |= {"goodput/s": own["goodput"]["per_second"]}
+            row |= {"errors": own["errors"]} if own["errors"] else {}
+            row |= {"tokens/s": own["tokens_per_second"]}
+            row |= {"first text s": _spread(own["first_text"])}
+            row |= {"per token ms": _spread(own["per_token"], 1000)}
+            if own["goodput"]["limits"]:
+                row |= {"goodput/s": own["goodput"]["per_second"]}
             rows.append(row)
     return rows
 
 
-def _spread(values: dict[str, float] | None, scale: float = 1) -> list[float] | None:
-    return None if values is None else [value * scale for value in values.values()]
+def _spread(values: dict[str, float] | None, scale: float = 1) -> str | None:
+    """The median and p99."""
+    return None if values is None else " ".join(f"{values[p] * scale:.3g}" for p in ("p50", "p99"))
+
+
+RATIOS = {
+    "tokens_per_second": "tokens a second",
+    "first_text": "seconds to the first text",
+    "per_token": "seconds a token after it",
+    "seconds": "seconds of the whole answer",
+}
 
 
 def ratio_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """The comparison of two endpoints: a row for each level; empty for one endpoint."""
-    names = ("tokens_per_second", "first_text", "per_token", "seconds")
-    rows = []
-    for level in found["levels"]:
-        if own := level.get("ratio"):
-            row = {"load": f"{level['level']:g}"}
-            row |= {name.replace("_", " "): _interval(own[name]) for name in names}
-            rows.append(row | {"same text": f"{own['same_text']}/{own['pairs']}"})
-    return rows
+    """The comparison of two endpoints: a row for each level and quantity; none for one endpoint."""
+    unit = UNITS[found["settings"]["loop"]]
+    return [
+        {unit: f"{level['level']:g}", "of": told} | (level["ratio"][name] or {})
+        for level in found["levels"]
+        if "ratio" in level
+        for name, told in RATIOS.items()
+    ]
 
 
-def _interval(own: dict[str, float] | None) -> str | None:
-    if own is None:
-        return None
-    if "low" not in own:
-        return f"{own['ratio']:.3g}"
-    return f"{own['ratio']:.3g} [{own['low']:.3g}, {own['high']:.3g}]"
+def same_texts(found: dict[str, Any]) -> str:
+    """How many answers of two endpoints were the same."""
+    ratios = [level["ratio"] for level in found["levels"]]
+    same, pairs = (sum(ratio[name] for ratio in ratios) for name in ("same_text", "pairs"))
+    return f"the same text: {same} of {pairs} pairs of answers"

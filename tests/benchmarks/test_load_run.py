@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 
 from benchmarks.load.client import Question, Sample, ask
 from benchmarks.load.config import LoadConfig, endpoint_of, read_config
-from benchmarks.load.run import find_model, ratio_rows, run_load, table_rows
+from benchmarks.load.run import find_model, ratio_rows, run_load, same_texts, table_rows
 from decoders.options import DecodeOptions
 from maskahead import main
 from models.config import TargetConfig
@@ -87,7 +87,8 @@ def test_two_methods_of_one_endpoint_are_measured_by_turns(url: str, tmp_path: P
     assert {(row["endpoint"], row["turn"]) for row in rows} == {
         (name, turn) for name in ("url", "against") for turn in (0, 1)
     }
-    assert "same text" in ratio_rows(found)[0]
+    assert [row["n"] for row in ratio_rows(found)] == [2, 6, 6, 6]
+    assert same_texts(found) == "the same text: 6 of 6 pairs of answers"
 
 
 def test_an_open_loop_sends_on_time_and_counts_what_was_refused(url: str, tmp_path: Path) -> None:
