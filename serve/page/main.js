@@ -128,10 +128,14 @@ function askForKey() {
   label.querySelector("input").focus();
 }
 
+// Run and Stop take turns; the keyboard stays where it was.
 function busy(is) {
-  find("run").disabled = is;
+  const [from, to] = is ? [find("run"), find("stop")] : [find("stop"), find("run")];
+  const held = document.activeElement === from;
   find("stop").hidden = !is;
-  find("form").setAttribute("aria-busy", String(is));
+  find("run").disabled = is;
+  if (held) to.focus();
+  find("results").setAttribute("aria-busy", String(is));
 }
 
 // For screen readers: what begins and what ends, never the rounds between.

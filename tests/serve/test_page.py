@@ -264,11 +264,13 @@ def break_after(count: int, backend: LocalBackend, monkeypatch: pytest.MonkeyPat
 def test_stop_ends_the_answer_and_its_forwards(page: Page, base: str) -> None:
     page.fill("[name=max_tokens]", "400")
     page.select_option("[name=beside]", "")
-    page.click("#run")
+    page.locator("#run").focus()
+    page.keyboard.press("Enter")
     page.locator(".cell.filled").nth(2).wait_for()
-    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("button", name="Stop")).to_be_focused()
+    page.keyboard.press("Enter")
     expect(page.locator(".state")).to_have_text("stopped")
-    expect(page.locator("#run")).to_be_enabled()
+    expect(page.locator("#run")).to_be_focused()
     for _ in range(100):
         if httpx.get(f"{base}/readyz").json()["running"] == 0:
             return
