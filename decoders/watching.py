@@ -14,7 +14,7 @@ from decoders.proposers.base import Draft, Place
 from decoders.rules import Step
 from decoders.sequence import Sequence
 from decoders.sight import Confidences, DraftNode, SeenRound, Sight
-from decoders.state import State, fill
+from decoders.state import fill
 
 
 def look(judged: Judgement, passage: Passage, drafts: Seq[Draft]) -> Sight:
@@ -43,10 +43,10 @@ def draft_tree(
     inside: list[Place] = [(None, state) for state in (*part.drafts, *part.full)]
     places = [*inside, *part.ahead]
     reached = passage.reached(part.root, sequence.blank)
+    parents = find_parents(places, reached, sequence.spec.mask_token_id)
     nodes = []
-    for place in places:
+    for place, parent in zip(places, parents, strict=True):
         behind, state = place
-        parent = find_parent(place, places, reached, sequence.spec.mask_token_id)
         within = parent is not None and places[parent][0] == behind
         first = part.root if behind is None else sequence.blank
         above = places[parent][1] if parent is not None and within else first
@@ -56,32 +56,27 @@ def draft_tree(
     return tuple(nodes)
 
 
-def find_parent(place: Place, places: Seq[Place], reached: set[Place], mask_id: int) -> int | None:
-    """The index of the place that ``place`` hangs behind, ``None`` for the root.
+def find_parents(places: Seq[Place], reached: set[Place], mask_id: int) -> list[int | None]:
+    """For every place the index of the one that it hangs behind, ``None`` for the root.
 
     Drafts that are one state by several orders are one copy. Of the states it may have come from
     that is the one the target came by, where it came to it; else the fullest, of equals the first.
     """
-    behind, state = place
-
-    def rank(index: int) -> tuple[bool, int, int]:
-        came_by = place in reached and places[index] in reached
-        return came_by, -places[index][1].count(mask_id), -index
-
-    found = [
-        index
-        for index, (other_behind, other) in enumerate(places)
-        if other_behind == behind and leads_to(other, state, mask_id)
-    ]
-    if found:
-        return max(found, key=rank)
-    return None if behind is None else places.index((None, behind))
-
-
-def leads_to(state: State, other: State, mask_id: int) -> bool:
-    """Whether fills alone lead from ``state`` to ``other``, another state."""
-    pairs = zip(state, other, strict=True)
-    return state != other and all(a in (mask_id, b) for a, b in pairs)
+    states_NL = np.array([state for _, state in places])
+    found: list[int | None] = []
+    for place in places:
+        behind, state = place
+        agree_NL = (states_NL == mask_id) | (states_NL == state)
+        leads_N = agree_NL.all(axis=1) & (states_NL != state).any(axis=1)
+        before = [i for i in np.flatnonzero(leads_N).tolist() if places[i][0] == behind]
+        if before:
+            came_by = {i for i in before if place in reached and places[i] in reached}
+            filled = (states_NL[before] != mask_id).sum(axis=1).tolist()
+            ranked = zip(before, filled, strict=True)
+            found.append(max(ranked, key=lambda each: (each[0] in came_by, each[1], -each[0]))[0])
+        else:
+            found.append(None if behind is None else places.index((None, behind)))
+    return found
 
 
 def confidences(judged: Judgement, passage: Passage) -> Confidences:

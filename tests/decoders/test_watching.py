@@ -5,17 +5,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from decoders.companion import Companion
 from decoders.loop import Decoder
 from decoders.options import DecodeOptions
-from decoders.proposers.base import Proposer
+from decoders.proposers.base import Place, Proposer
 from decoders.request import Request, Result
 from decoders.sight import DraftNode, SeenRound
 from decoders.simsd.companion import SimSD
 from decoders.simsd.small_model import SmallModel
 from decoders.trace import TraceRecorder
-from decoders.watching import find_parent, new_rounds
+from decoders.watching import find_parents, new_rounds
 from models.target import Target
 from tests.conftest import tiny_model, tiny_spec
 from tests.reference.running import (
@@ -200,8 +202,34 @@ def test_an_opening_that_an_earlier_forward_told_has_no_confidence(target: Targe
 
 def test_a_state_of_several_orders_hangs_behind_the_one_the_target_came_by() -> None:
     a, b, both = (5, MASK), (MASK, 6), (5, 6)
-    places = [(None, a), (None, b), (None, both)]
-    assert find_parent((None, both), places, set(), MASK) == 0
-    assert find_parent((None, both), places, {(None, b), (None, both)}, MASK) == 1
-    assert find_parent((None, both), places, {(None, b)}, MASK) == 0
-    assert find_parent((None, a), places, set(), MASK) is None
+    places: list[Place] = [(None, a), (None, b), (None, both)]
+    assert find_parents(places, set(), MASK) == [None, None, 0]
+    assert find_parents(places, {(None, b), (None, both)}, MASK) == [None, None, 1]
+    assert find_parents(places, {(None, b)}, MASK) == [None, None, 0]
+
+
+places_of = st.lists(
+    st.tuples(st.none(), st.tuples(*[st.sampled_from((MASK, 4, 5))] * 4)), unique=True, max_size=12
+)
+
+
+@given(places_of, st.data())
+def test_parents_are_those_of_a_search_through_all_pairs(
+    places: list[Place], data: st.DataObject
+) -> None:
+    reached = set(data.draw(st.lists(st.sampled_from(places), unique=True)) if places else [])
+    assert find_parents(places, reached, MASK) == [
+        slow_parent(place, places, reached) for place in places
+    ]
+
+
+def slow_parent(place: Place, places: list[Place], reached: set[Place]) -> int | None:
+    """The same, by looking at every pair in turn."""
+    best: tuple[bool, int, int] | None = None
+    for index, other in enumerate(places):
+        pairs = list(zip(other[1], place[1], strict=True))
+        if other == place or any(a not in (MASK, b) for a, b in pairs):
+            continue
+        rank = (place in reached and other in reached, -other[1].count(MASK), -index)
+        best = rank if best is None else max(best, rank)
+    return None if best is None else -best[2]
