@@ -15,7 +15,7 @@ from benchmarks.load.config import Endpoint
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: the fields of a request, apart from the endpoint's own."""
+    """What is asked: the fields of a request, apart from its model and the endpoint's own."""
 
     id: str
     fields: dict[str, Any]

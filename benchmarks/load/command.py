@@ -17,9 +17,12 @@ EPILOG = (
     "maskahead load --send method=order --against-send method=standard (two methods of one "
     "endpoint). An API key is read from MASKAHEAD_API_KEY."
 )
+CLIENTS = "4"
 Level = Annotated[
-    str,
-    typer.Option(metavar="N[,N...]", help="Clients that each wait for their answer: closed loop."),
+    str | None,
+    typer.Option(
+        metavar="N[,N...]", help=f"Clients that each wait for their answer. Default: {CLIENTS}."
+    ),
 ]
 Send = typer.Option(metavar="KEY=VALUE", help="The requests' field maskahead; repeatable.")
 
@@ -31,7 +34,7 @@ def load(
     ] = None,
     send: Annotated[list[str] | None, Send] = None,
     against_send: Annotated[list[str] | None, Send] = None,
-    concurrency: Level = "4",
+    concurrency: Level = None,
     rate: Annotated[
         str | None,
         typer.Option(
@@ -71,20 +74,21 @@ def load(
     client's; a token's is the time after the first text over the tokens behind the first.
     """
     from benchmarks.load.config import endpoint_of, read_config, read_levels
-    from benchmarks.load.run import ratio_rows, run_load, same_texts, table_rows
+    from benchmarks.load.run import run_load
+    from benchmarks.load.tables import ratio_rows, same_texts, table_rows
 
     endpoints = [endpoint_of("url", url, send or ())]
     if against or against_send:
         endpoints.append(endpoint_of("against", against or url, against_send or ()))
-    levels = (
-        read_levels("--rate", rate) if rate else read_levels("--concurrency", concurrency or "4")
-    )
+    if concurrency and rate:
+        raise ValueError(f"--concurrency {concurrency} and --rate {rate}: give one of them")
+    option, text = ("--rate", rate) if rate else ("--concurrency", concurrency or CLIENTS)
     limits = {"first_text": first_text_limit, "per_token": token_limit, "seconds": answer_limit}
     config = read_config(
         {
             "endpoints": endpoints,
             "loop": "open" if rate else "closed",
-            "levels": levels,
+            "levels": read_levels(option, text),
             "requests": requests,
             "warmup": warmup,
             "turns": turns,
@@ -101,8 +105,8 @@ def load(
     command = shlex.join(["maskahead", *sys.argv[1:]])
     with progress("load") as report:
         found = run_load(config, out, command, report)
-    title = f"{found['model']}, {requests} requests a level; latencies: p50 p99"
-    show_table(title, table_rows(found))
+    models = " and ".join(dict.fromkeys(found["models"].values()))
+    show_table(f"{models}, {requests} requests a level; latencies: p50 p99", table_rows(found))
     if ratios := ratio_rows(found):
         show_table("url / against, with its 95 % interval", ratios)
         say(same_texts(found))

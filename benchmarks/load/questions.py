@@ -11,14 +11,14 @@ from tasks.bundled import problems
 from tasks.files import read_prompts
 
 
-def read_questions(config: LoadConfig, model: str) -> list[Question]:
+def read_questions(config: LoadConfig) -> list[Question]:
     """``requests`` questions behind ``warmup`` ones; a file that is shorter begins anew.
 
     Each has a seed of its own, so that no two answers are the same draw at T>0.
     """
     count = config.warmup + config.requests
     asked = _from_file(config) if config.prompts else _from_tasks(config, count)
-    shared = {"model": model, "max_tokens": config.max_tokens, "temperature": config.temperature}
+    shared = {"max_tokens": config.max_tokens, "temperature": config.temperature}
     return [
         Question(f"{index}:{id}", shared | {"seed": _seed(config.seed, index)} | own)
         for index, (id, own) in enumerate(islice(cycle(asked), count))

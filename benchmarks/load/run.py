@@ -4,7 +4,8 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from tasks.whole import write_whole
 KEY = "MASKAHEAD_API_KEY"
 """Environment variable with the API key, where the endpoint asks for one."""
 CONNECT = 10.0
-UNITS = {"closed": "clients", "open": "per s"}
 
 Turns = dict[str, list[Turn]]
 """By the endpoint's name."""
@@ -31,28 +31,30 @@ Report = Callable[[int, int], None]
 
 def run_load(config: LoadConfig, out: Path, command: str, report: Report) -> dict[str, Any]:
     """Measure, and write ``load.json``, ``samples.jsonl`` and plots into ``out``; returns what
-    ``load.json`` holds.
+    ``load.json`` holds. Samples are written turn by turn, so that an interruption loses one turn.
 
     Raises ``ValueError`` for an endpoint that is not there or not ours to ask, ``RuntimeError``
     for one that answers no warm-up request.
     """
-    model, measured = asyncio.run(_measure(config, report))
+    out.mkdir(parents=True, exist_ok=True)
+    models, measured = asyncio.run(_measure(config, out / "samples.jsonl", report))
     found = {
         "command": command,
         "versions": versions(),
         "machine": machine(),
         "settings": config.model_dump(mode="json"),
-        "model": model,
+        "models": models,
         "levels": [_level(config, level, turns) for level, turns in measured],
     }
-    out.mkdir(parents=True, exist_ok=True)
-    write_whole(out / "samples.jsonl", "".join(_rows(measured)))
     write_whole(out / "load.json", json.dumps(found, indent=1) + "\n")
     save_figures(config, measured, found["levels"], out)
     return found
 
 
-async def _measure(config: LoadConfig, report: Report) -> tuple[str, list[tuple[float, Turns]]]:
+async def _measure(
+    config: LoadConfig, samples: Path, report: Report
+) -> tuple[dict[str, str], list[tuple[float, Turns]]]:
+    """The endpoints' models, and what was sent at every level."""
     key = os.environ.get(KEY)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     # A pool smaller than the load would be measured in place of the endpoint.
@@ -60,20 +62,13 @@ async def _measure(config: LoadConfig, report: Report) -> tuple[str, list[tuple[
     timeout = httpx.Timeout(config.timeout, connect=CONNECT)
     total = len(config.levels) * len(config.endpoints) * config.requests
     made = iter(range(1, total + 1))
+    questions = read_questions(config)
     async with httpx.AsyncClient(headers=headers, limits=limits, timeout=timeout) as client:
-        models = [await find_model(client, each) for each in config.endpoints]
-        model = config.model or models[0]
-        questions = read_questions(config, model)
-        measured = [
-            (
-                level,
-                await _one_level(
-                    client, config, level, questions, lambda: report(next(made), total)
-                ),
-            )
-            for level in config.levels
-        ]
-    return model, measured
+        listed = {each.name: await find_model(client, each) for each in config.endpoints}
+        models = {name: config.model or model for name, model in listed.items()}
+        write_whole(samples, "")
+        run = _Run(config, client, models, samples, lambda: report(next(made), total))
+        return models, [(level, await run.level(level, questions)) for level in config.levels]
 
 
 async def find_model(client: httpx.AsyncClient, endpoint: Endpoint) -> str:
@@ -91,52 +86,55 @@ async def find_model(client: httpx.AsyncClient, endpoint: Endpoint) -> str:
         raise ValueError(f"{endpoint.name} {endpoint.url}: {told}") from error
 
 
-async def _one_level(
-    client: httpx.AsyncClient,
-    config: LoadConfig,
-    level: float,
-    questions: Sequence[Question],
-    done: Done,
-) -> Turns:
-    """Warm both endpoints up, then measure them by turns: whoever was first comes second next."""
-    warm, asked = questions[: config.warmup], questions[config.warmup :]
-    for endpoint in config.endpoints:
-        await _warm_up(client, config, endpoint, warm)
-    turns: Turns = {endpoint.name: [] for endpoint in config.endpoints}
-    num_turns = config.turns if len(config.endpoints) > 1 else 1
-    for number in range(num_turns):
-        part = asked[number::num_turns]
-        for endpoint in config.endpoints[:: -1 if number % 2 else 1]:
-            samples = await _one_turn(client, config, endpoint, level, part, number, done)
-            turns[endpoint.name].append(samples)
-    return turns
+@dataclass(frozen=True)
+class _Run:
+    """A run under way; ``models`` by the endpoint's name."""
 
+    config: LoadConfig
+    client: httpx.AsyncClient
+    models: dict[str, str]
+    samples: Path
+    done: Done
 
-async def _warm_up(
-    client: httpx.AsyncClient, config: LoadConfig, endpoint: Endpoint, warm: Sequence[Question]
-) -> None:
-    samples = [await ask(client, endpoint, each, config.timeout, 0.0) for each in warm]
-    if samples and all(sample.error for sample in samples):
-        kinds = ", ".join(sorted({sample.error for sample in samples if sample.error}))
-        raise RuntimeError(f"{endpoint.name} {endpoint.url}: no warm-up was answered ({kinds})")
+    async def level(self, level: float, questions: Sequence[Question]) -> Turns:
+        """Warm all endpoints up, then measure them by turns: whoever was first comes second
+        next."""
+        config = self.config
+        warm, asked = questions[: config.warmup], questions[config.warmup :]
+        for endpoint in config.endpoints:
+            await self.warm_up(endpoint, warm)
+        turns: Turns = {endpoint.name: [] for endpoint in config.endpoints}
+        num_turns = config.turns if len(config.endpoints) > 1 else 1
+        for number in range(num_turns):
+            part = asked[number::num_turns]
+            for endpoint in config.endpoints[:: -1 if number % 2 else 1]:
+                samples = await self.turn(endpoint, level, part, number)
+                turns[endpoint.name].append(samples)
+                with self.samples.open("a", encoding="utf-8") as file:
+                    file.writelines(_row(level, endpoint, number, sample) for sample in samples)
+        return turns
 
+    async def warm_up(self, endpoint: Endpoint, warm: Sequence[Question]) -> None:
+        samples = [await self.send(endpoint, each, 0.0, None) for each in warm]
+        if samples and all(sample.error for sample in samples):
+            kinds = ", ".join(sorted({sample.error for sample in samples if sample.error}))
+            raise RuntimeError(f"{endpoint.name} {endpoint.url}: no warm-up was answered ({kinds})")
 
-async def _one_turn(
-    client: httpx.AsyncClient,
-    config: LoadConfig,
-    endpoint: Endpoint,
-    level: float,
-    questions: Sequence[Question],
-    number: int,
-    done: Done,
-) -> list[Sample]:
-    async def send(question: Question, began: float, due: float | None) -> Sample:
-        return await ask(client, endpoint, question, config.timeout, began, due)
+    async def turn(
+        self, endpoint: Endpoint, level: float, questions: Sequence[Question], number: int
+    ) -> list[Sample]:
+        send = partial(self.send, endpoint)
+        if self.config.loop == "closed":
+            return await closed_loop(send, questions, int(level), self.done)
+        arrivals = poisson_arrivals(len(questions), level, self.config.seed + number)
+        return await open_loop(send, questions, arrivals, self.done)
 
-    if config.loop == "closed":
-        return await closed_loop(send, questions, int(level), done)
-    arrivals = poisson_arrivals(len(questions), level, config.seed + number)
-    return await open_loop(send, questions, arrivals, done)
+    async def send(
+        self, endpoint: Endpoint, question: Question, began: float, due: float | None
+    ) -> Sample:
+        fields = question.fields | {"model": self.models[endpoint.name]}
+        asked = replace(question, fields=fields)
+        return await ask(self.client, endpoint, asked, self.config.timeout, began, due)
 
 
 def _level(config: LoadConfig, level: float, turns: Turns) -> dict[str, Any]:
@@ -150,67 +148,7 @@ def _level(config: LoadConfig, level: float, turns: Turns) -> dict[str, Any]:
     return found
 
 
-def _rows(measured: Sequence[tuple[float, Turns]]) -> list[str]:
-    """Every request, without its text."""
-    return [
-        json.dumps({"level": level, "endpoint": name, "turn": number} | _facts(sample)) + "\n"
-        for level, turns in measured
-        for name, made in turns.items()
-        for number, turn in enumerate(made)
-        for sample in turn
-    ]
-
-
-def _facts(sample: Sample) -> dict[str, Any]:
-    return {name: value for name, value in asdict(sample).items() if name != "text"}
-
-
-def table_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a terminal shows of ``load.json``: a row for each level and endpoint."""
-    unit = UNITS[found["settings"]["loop"]]
-    several = len(found["settings"]["endpoints"]) > 1
-    rows = []
-    for level in found["levels"]:
-        for name, own in level["endpoints"].items():
-            row: dict[str, Any] = {unit: f"{level['level']:g}"}
-            row |= {"endpoint": name} if several else {}
-            row |= {"answered": f"{own['answered']}/{own['requests']}"}
-            row |= {"errors": own["errors"]} if own["errors"] else {}
-            row |= {"tokens/s": own["tokens_per_second"]}
-            row |= {"first text s": _spread(own["first_text"])}
-            row |= {"per token ms": _spread(own["per_token"], 1000)}
-            if own["goodput"]["limits"]:
-                row |= {"goodput/s": own["goodput"]["per_second"]}
-            rows.append(row)
-    return rows
-
-
-def _spread(values: dict[str, float] | None, scale: float = 1) -> str | None:
-    """The median and p99."""
-    return None if values is None else " ".join(f"{values[p] * scale:.3g}" for p in ("p50", "p99"))
-
-
-RATIOS = {
-    "tokens_per_second": "tokens a second",
-    "first_text": "seconds to the first text",
-    "per_token": "seconds a token after it",
-    "seconds": "seconds of the whole answer",
-}
-
-
-def ratio_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """The comparison of two endpoints: a row for each level and quantity; none for one endpoint."""
-    unit = UNITS[found["settings"]["loop"]]
-    return [
-        {unit: f"{level['level']:g}", "of": told} | (level["ratio"][name] or {})
-        for level in found["levels"]
-        if "ratio" in level
-        for name, told in RATIOS.items()
-    ]
-
-
-def same_texts(found: dict[str, Any]) -> str:
-    """How many answers of two endpoints were the same."""
-    ratios = [level["ratio"] for level in found["levels"]]
-    same, pairs = (sum(ratio[name] for ratio in ratios) for name in ("same_text", "pairs"))
-    return f"the same text: {same} of {pairs} pairs of answers"
+def _row(level: float, endpoint: Endpoint, number: int, sample: Sample) -> str:
+    """One request as a line, without its text."""
+    facts = {name: value for name, value in asdict(sample).items() if name != "text"}
+    return json.dumps({"level": level, "endpoint": endpoint.name, "turn": number} | facts) + "\n"

@@ -13,7 +13,8 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 
 from benchmarks.load.client import Question, Sample, ask
 from benchmarks.load.config import LoadConfig, endpoint_of, read_config
-from benchmarks.load.run import find_model, ratio_rows, run_load, same_texts, table_rows
+from benchmarks.load.run import find_model, run_load
+from benchmarks.load.tables import ratio_rows, same_texts, table_rows
 from decoders.options import DecodeOptions
 from maskahead import main
 from models.config import TargetConfig
@@ -56,6 +57,7 @@ def quiet(done: int, total: int) -> None:
 
 def test_a_closed_loop_measures_every_request(url: str, tmp_path: Path) -> None:
     found = run_load(configured(url, levels=(1, 3)), tmp_path, "the command", quiet)
+    assert found["models"] == {"url": "tiny"}
     assert found == json.loads((tmp_path / "load.json").read_text())
     assert [level["level"] for level in found["levels"]] == [1, 3]
     for level in found["levels"]:
@@ -199,6 +201,8 @@ def test_the_command_prints_a_table_and_names_what_is_wrong(
     assert "4/4" in capsys.readouterr().out
     assert main([*words, "--concurrency", "two", "--out", str(tmp_path)]) == 2
     assert "--concurrency 'two' must be numbers" in capsys.readouterr().err
+    assert main([*words, "--concurrency", "2", "--rate", "1"]) == 2
+    assert "--concurrency 2 and --rate 1: give one of them" in capsys.readouterr().err
     assert main(["load", "--url", "http://127.0.0.1:9", "--out", str(tmp_path)]) == 2
     assert "no endpoint answers" in capsys.readouterr().err
     assert main([*words, "--warmup", "1", "--send", "methode=chain", "--out", str(tmp_path)]) == 1
