@@ -17,7 +17,8 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from actors.target_rank import GroupError, GroupSetup, RemoteTargetRank, Share, usual_share
+from actors.group_setup import GroupSetup, Share, usual_share
+from actors.target_rank import GroupError, RemoteTargetRank
 from models.config import TargetConfig
 
 PLACEMENT_SECONDS = 20.0

@@ -11,7 +11,8 @@ import ray
 from ray.actor import ActorHandle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.target_group import GroupGone, TargetGroup, fetch
+from actors.remote_calls import fetch
+from actors.target_group import GroupGone, TargetGroup
 from actors.target_rank import GroupError
 
 PATIENCE = 5.0

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayActorError, RayError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.group_keeper import PLACEMENT_SECONDS, Lead, NoRoom, RemoteGroupKeeper
-from actors.target_rank import GroupError, GroupSetup, Share, usual_share
+from actors.group_setup import GroupSetup, Share, usual_share
+from actors.remote_calls import fetch, root_cause
+from actors.target_rank import GroupError
 from decoders.options import METHODS, DecodeOptions
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
@@ -252,18 +254,3 @@ class TargetGroup:
     def _lose(self, lead: Lead) -> None:
         """From now on ask for a later generation than ``lead``."""
         self._lead, self._lost = None, lead.generation
-
-
-def fetch(ref: Any) -> Any:
-    """The value of a call; what it raised over there is raised here."""
-    try:
-        return ray.get(ref)
-    except RayTaskError as error:
-        raise root_cause(error) from None
-
-
-def root_cause(error: BaseException) -> BaseException:
-    """What the code in the farthest process raised."""
-    while isinstance(error, RayTaskError):
-        error = error.cause
-    return error

@@ -17,9 +17,11 @@ from ray.exceptions import RayActorError
 from ray.util.placement_group import placement_group_table
 
 from actors.group_keeper import num_fitting
+from actors.group_setup import Share, usual_share
 from actors.lease_desk import Leases
-from actors.target_group import PREFIX, TargetGroup, Waiting, fetch
-from actors.target_rank import GroupError, Share, usual_share
+from actors.remote_calls import fetch
+from actors.target_group import PREFIX, TargetGroup, Waiting
+from actors.target_rank import GroupError
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
 

@@ -13,16 +13,15 @@ import threading
 import traceback
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
 from pydantic import ValidationError
 
+from actors.group_setup import GroupSetup
 from decoders.options import DecodeOptions
-from drafters.config import DrafterConfig
-from models.config import TargetConfig
 from models.invalid import one_line
 
 if TYPE_CHECKING:
@@ -38,46 +37,6 @@ if TYPE_CHECKING:
 
 class GroupError(RuntimeError):
     """The ranks of a target are lost or out of step: their group must be rebuilt."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """What each rank takes of the node that it runs on, in Ray's account."""
-
-    gpus: float = 0.0
-    cpus: float = 0.0
-
-    @property
-    def bundle(self) -> dict[str, float]:
-        """As Ray takes it; a rank that takes nothing stands for a hundredth of a core, since Ray
-        refuses a bundle of nothing."""
-        taken = {"GPU": self.gpus, "CPU": self.cpus}
-        return {kind: amount for kind, amount in taken.items() if amount} or {"CPU": 0.01}
-
-
-def usual_share(target: TargetConfig) -> Share:
-    """A whole GPU for a rank on CUDA; on the CPU ranks share the cores as they come."""
-    return Share(gpus=float(target.device.startswith("cuda")))
-
-
-@dataclass(frozen=True)
-class GroupSetup:
-    """What every rank of a group is told."""
-
-    target: TargetConfig
-    drafter: DrafterConfig
-    methods: tuple[str, ...]
-    """Decoding methods whose drafters are loaded."""
-    max_batch: int
-    """Most streamed requests that share a forward."""
-    share: Share
-    max_cache_tokens: int | None = None
-    """Tokens of their prefix cache; by default what there is room for once the target is loaded."""
-
-    @property
-    def named(self) -> str:
-        """The choice that decides where the ranks fit."""
-        return f"target.tp {self.target.tp} on target.device {self.target.device!r}"
 
 
 class TargetRank:

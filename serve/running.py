@@ -12,7 +12,7 @@ from ray import serve
 from ray.serve.config import HTTPOptions
 
 from actors.loading import check_ranks_fit
-from actors.target_group import fetch
+from actors.remote_calls import fetch
 from cluster.session import ClusterConfig, session
 from serve.app import check_config, on_gpu, serve_application
 from serve.config import ServeConfig

@@ -10,9 +10,9 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from actors.group_keeper import NoRoom, num_fitting
+from actors.group_setup import Share, usual_share
 from actors.target_group import PREFIX, TargetGroup
 from actors.target_pool import PoolConfig, TargetPool
-from actors.target_rank import Share, usual_share
 from cluster.session import Resources
 from decoders.options import DecodeOptions
 from drafters.config import DrafterConfig
