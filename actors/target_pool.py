@@ -117,20 +117,21 @@ class TargetPool:
         pool = cls(target, drafter, methods, config, tell)
         try:
             pool.first.bring_up(pool._waiting)
+            fetch(pool.leases.desk.expect.remote(1))
+            fetch(pool.leases.desk.add.remote(pool.first.name))
+            pool._start_thread(pool._revive)
             yield pool
         finally:
             pool.close()
 
     def grow(self, wanted: int) -> int:
-        """Offer the first group for leases and start others behind it, at most ``wanted`` and
-        ``size`` in all; returns how many that are. They join as they come up."""
+        """Start groups beside the first one, at most ``wanted`` and ``size`` in all; returns how
+        many that are. They join as they come up."""
         count = min(max(1, wanted), self.size)
         others = [self._new() for _ in range(count - len(self._groups))]
-        fetch(self.leases.desk.expect.remote(1 + len(others)))
-        fetch(self.leases.desk.add.remote(self.first.name))
+        fetch(self.leases.desk.expect.remote(len(others)))
         for group in others:
             self._start_thread(self._bring_up, group)
-        self._start_thread(self._revive)
         return count
 
     def shrink(self, wanted: int) -> None:

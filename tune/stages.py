@@ -74,9 +74,8 @@ def run_stages(running: Running, traces_root: Path) -> Mapping[Rule, Path]:
 
 def record_rules(running: Running, root: Path) -> dict[Rule, Path]:
     """Draft-free traces of every rule; returns their folders."""
-    checked, progress = running.checked, running.progress
-    config, problems = checked.config, checked.problems
-    progress.begin("record")
+    checked, config = running.checked, running.checked.config
+    running.progress.begin("record")
     folders: dict[Rule, Path] = {}
     for options in config.rules:
         manifest = trace_manifest(
@@ -84,16 +83,24 @@ def record_rules(running: Running, root: Path) -> dict[Rule, Path]:
             running.identity["target"],
             config.target.precision,
             checked.spec,
-            problems.digest,
+            checked.problems.digest,
             options,
         )
         store = TraceStore.create(trace_folder(root, manifest), manifest)
-        text = spell(options)
-        record_missing(
-            running.pool.first, store, problems, options, lambda n, t=text: progress.advance(t, n)
-        )
+        record_rule(running, options, store)
         folders[options] = store.folder
     return folders
+
+
+def record_rule(running: Running, options: Rule, store: TraceStore) -> None:
+    """The traces of one rule that are missing, from whatever group is there."""
+    problems, text = running.checked.problems, spell(options)
+    running.pool.leases.use(
+        "record",
+        lambda group: record_missing(
+            group, store, problems, options, lambda n: running.progress.advance(text, n)
+        ),
+    )
 
 
 def find_cost(running: Running) -> CostCurve:
@@ -103,9 +110,11 @@ def find_cost(running: Running) -> CostCurve:
     if cost is None:
         config = running.checked.config
         prompt = running.checked.problems.rows[0]
-        cost = running.folder.keep_cost(
-            measure_cost(running.pool.first, prompt, config.reference, config.space.replayed)
+        measured = running.pool.leases.use(
+            "cost",
+            lambda group: measure_cost(group, prompt, config.reference, config.space.replayed),
         )
+        cost = running.folder.keep_cost(measured)
     running.progress.advance("seconds a forward")
     return cost
 
