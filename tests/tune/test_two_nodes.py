@@ -32,20 +32,33 @@ def cluster() -> Iterator[Cluster]:
     found.shutdown()
 
 
-def start(cluster: Cluster, place: Path, name: str, values: dict[str, Any], *more: str) -> Any:
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
     """``maskahead sweep`` in a process of its own; what it tells goes to ``NAME.log``."""
-    config = place / f"{name}.yaml"
-    config.write_text(yaml.safe_dump(values | {"cluster": {"address": cluster.address}}))
-    command = [sys.executable, "-m", "maskahead", "sweep", "--config", str(config), "--name", name]
-    environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"}
-    log = (place / f"{name}.log").open("a")
-    return subprocess.Popen(
-        [*command, *more],
-        cwd=place,
-        env=environment | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
-        stdout=log,
-        stderr=log,
-    )
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run(name: str, values: dict[str, Any], *more: str) -> "subprocess.Popen[bytes]":
+        config = tmp_path / f"{name}.yaml"
+        config.write_text(yaml.safe_dump(values | {"cluster": {"address": cluster.address}}))
+        words = ["sweep", "--config", str(config), "--name", name, *more]
+        environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"}
+        with (tmp_path / f"{name}.log").open("a") as log:
+            driver = subprocess.Popen(
+                [sys.executable, "-m", "maskahead", *words],
+                cwd=tmp_path,
+                env=environment | {"PYTHONPATH": str(ROOT)},
+                stdout=log,
+                stderr=log,
+            )
+        started.append(driver)
+        return driver
+
+    yield run
+    for driver in started:
+        driver.kill()
 
 
 def until(happens: Callable[[], bool], driver: Any, log: Path) -> None:
@@ -62,7 +75,7 @@ def live_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_lost_node_and_a_killed_driver_cost_nothing(
-    cluster: Cluster, sweep_config: SweepConfig, tmp_path: Path
+    cluster: Cluster, start: Start, sweep_config: SweepConfig, tmp_path: Path
 ) -> None:
     second_node = cluster.add_node(**NODE)
     values = sweep_config.model_dump(mode="json")
@@ -73,7 +86,7 @@ def test_a_lost_node_and_a_killed_driver_cost_nothing(
     values["pool"] = {"gpus_per_rank": 1}
     folder, log = tmp_path / "runs" / "wide", tmp_path / "wide.log"
 
-    driver = start(cluster, tmp_path, "wide", values)
+    driver = start("wide", values)
     until(lambda: len({row["node"] for row in live_rows(folder)}) == 2, driver, log)
     cluster.remove_node(second_node, allow_graceful=False)
     before = len(live_rows(folder))
@@ -83,7 +96,7 @@ def test_a_lost_node_and_a_killed_driver_cost_nothing(
     stamps = {path: path.stat().st_mtime_ns for path in folder.glob("trials/[!.]*.json")}
     assert (folder / "leaderboard.csv").exists(), "results are there before the sweep ends"
 
-    resumed = start(cluster, tmp_path, "wide", values, "--resume")
+    resumed = start("wide", values, "--resume")
     assert resumed.wait(PATIENCE) == 0, log.read_text()
     for path, stamp in stamps.items():
         assert path.stat().st_mtime_ns == stamp, "a finished trial ran again"
@@ -98,7 +111,7 @@ def test_a_lost_node_and_a_killed_driver_cost_nothing(
 
 
 def test_four_groups_of_one_rank_decode_at_a_time_on_two_nodes(
-    cluster: Cluster, sweep_config: SweepConfig, tmp_path: Path
+    cluster: Cluster, start: Start, sweep_config: SweepConfig, tmp_path: Path
 ) -> None:
     cluster.add_node(**NODE)
     values = sweep_config.model_dump(mode="json")
@@ -106,7 +119,7 @@ def test_four_groups_of_one_rank_decode_at_a_time_on_two_nodes(
     values["live"] |= {"trials": 4, "repeats": 2}
     values["pool"] = {"gpus_per_rank": 1}
     log = tmp_path / "narrow.log"
-    assert start(cluster, tmp_path, "narrow", values).wait(PATIENCE) == 0, log.read_text()
+    assert start("narrow", values).wait(PATIENCE) == 0, log.read_text()
     rows = live_rows(tmp_path / "runs" / "narrow")
     assert {row["status"] for row in rows} <= {"done", "stopped"}
     assert len({row["node"] for row in rows}) == 2
