@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Literal
 
@@ -118,7 +119,7 @@ class TargetPool:
         try:
             pool.first.bring_up(pool._waiting)
             fetch(pool.leases.desk.expect.remote(1))
-            fetch(pool.leases.desk.add.remote(pool.first.name))
+            pool._offer(pool.first)
             pool._start_thread(pool._revive)
             yield pool
         finally:
@@ -154,8 +155,8 @@ class TargetPool:
     def close(self) -> None:
         """Stop all groups, those that are still starting too."""
         self._closing = True
-        for group in self._groups.values():
-            group.stop()
+        with ThreadPoolExecutor(len(self._groups)) as each:
+            list(each.map(TargetGroup.stop, self._groups.values()))
         ray.kill(self.leases.desk)
         for thread in self._threads:
             thread.join()
@@ -179,13 +180,16 @@ class TargetPool:
         with suppress(RayActorError):  # the pool is closed meanwhile
             try:
                 group.bring_up(self._waiting)
-                node = group.facts()["node"]
+                self._offer(group)
             except (ValueError, GroupError, RayActorError) as error:
                 self._tell(f"{group.name}: {error}")
                 fetch(self.leases.desk.give_up.remote(str(error)))
-            else:
-                self._tell(f"{group.name}: up on node {node[:8]}")
-                fetch(self.leases.desk.add.remote(group.name))
+
+    def _offer(self, group: TargetGroup) -> None:
+        """Let holders have a group that is up."""
+        if self.size > 1:
+            self._tell(f"{group.name}: up on node {group.facts()['node'][:8]}")
+        fetch(self.leases.desk.add.remote(group.name))
 
     def _revive(self) -> None:
         """Bring groups that were lost up again, wherever there is room now."""

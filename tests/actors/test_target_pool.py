@@ -109,24 +109,25 @@ def test_who_finds_no_room_waits_with_a_message_and_gives_up_in_time(
 
 @pytest.mark.ray
 def test_a_pool_gives_a_free_group_back_while_somebody_waits(
-    ray_cluster: Resources, tiny_folder: Path
+    pool: TargetPool, tiny_folder: Path
 ) -> None:
+    pool.grow(2)  # two of the four cores
     config = PoolConfig(groups=2, cpus_per_rank=1, wait_seconds=60)
     target, told = TargetConfig(path=str(tiny_folder)), []
-    with TargetPool.open(target, DrafterConfig(), (), config, told.append) as pool:
-        assert pool.grow(2) == 2
-        both = [pool.leases.take(holder) for holder in ("one", "two")]
+    with TargetPool.open(target, DrafterConfig(), (), config, told.append) as beside:
+        assert beside.grow(2) == 2
+        both = [beside.leases.take(holder) for holder in ("one", "two")]
         assert len({group.name for group in both}) == 2
-        pool.leases.give_back("one")
-        assert not pool.others_wait()
-        pool.shrink(2)
-        other = placement_group([{"CPU": 3}], name=f"{PREFIX}of-another-program")
+        beside.leases.give_back("one")
+        assert not beside.others_wait()
+        beside.shrink(2)
+        other = placement_group([{"CPU": 1}], name=f"{PREFIX}of-another-program")
         assert not other.wait(1)
-        assert pool.others_wait()
-        pool.shrink(2)
+        assert beside.others_wait()
+        beside.shrink(2)
         assert other.wait(30)
-        pool.shrink(1)
-        assert pool.leases.take("two").name == both[1].name, "the one in use stays"
+        beside.shrink(1)
+        assert beside.leases.take("two").name == both[1].name, "the one in use stays"
         remove_placement_group(other)
     assert [text for text in told if "free for others" in text] == [
         f"{both[0].name}: stopped, its place is free for others"

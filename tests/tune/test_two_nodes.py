@@ -3,6 +3,7 @@ target and with two: a node dies, the driver dies, and nothing is lost."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -110,18 +111,18 @@ def test_a_lost_node_and_a_killed_driver_cost_nothing(
     assert sorted(ids) == sorted(row["key"] for row in rows), "one run each"
 
 
-def test_four_groups_of_one_rank_decode_at_a_time_on_two_nodes(
+def test_three_groups_of_one_rank_do_not_fit_on_one_node_and_use_both(
     cluster: Cluster, start: Start, sweep_config: SweepConfig, tmp_path: Path
 ) -> None:
     cluster.add_node(**NODE)
     values = sweep_config.model_dump(mode="json")
     values["space"] |= {"temperature": [0.0, 0.8], "methods": ["chain"]}
     values["live"] |= {"trials": 4, "repeats": 2}
-    values["pool"] = {"gpus_per_rank": 1}
+    values["pool"] = {"gpus_per_rank": 1, "groups": 3}
     log = tmp_path / "narrow.log"
     assert start("narrow", values).wait(PATIENCE) == 0, log.read_text()
     rows = live_rows(tmp_path / "runs" / "narrow")
     assert {row["status"] for row in rows} <= {"done", "stopped"}
-    assert len({row["node"] for row in rows}) == 2
-    told = log.read_text()
-    assert told.count("up on node") == 3, "and the first one was there before"
+    nodes = re.findall(r"up on node (\w+)", log.read_text())
+    assert (len(nodes), len(set(nodes))) == (3, 2)
+    assert {row["node"][:8] for row in rows} <= set(nodes)
