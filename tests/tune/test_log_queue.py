@@ -41,7 +41,7 @@ def test_rows_wait_for_a_store_that_is_away_and_come_in_once_each(
 ) -> None:
     monkeypatch.setattr(log_queue, "RETRY_SECONDS", 0.0)
     told: list[str] = []
-    logbook = Logbook(tracking, "sweep", "one", DataSource("heldout", "1", "{}"))
+    logbook = Logbook(tracking, "sweep", "runs/one", "tiny", DataSource("heldout", "1", "{}"))
     queue = LogQueue(logbook.log, told.append)
     queue.add(ROWS[0])
     with away(store):
