@@ -9,7 +9,7 @@ from cluster.session import ClusterConfig
 from decoders.options import OPTIONS_OF, DecodeOptions
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
-from tasks.bundled import find_task
+from tasks.registry import find_task
 from tune.space_config import SpaceConfig
 
 Objective = Literal["speed", "tokens_per_second", "nfe", "accuracy", "latency"]
@@ -31,11 +31,19 @@ class TasksConfig(_Frozen):
     """Problems of each task that a live trial decodes."""
     seed: int = 7
     """Of the held-out problems."""
+    data: dict[str, str] = {}
+    """By task: a file or folder to read a public task's rows from, instead of the hub."""
+    shots: dict[str, Annotated[int, Field(ge=0)]] = {}
+    """By task: solved examples before the question."""
 
     @model_validator(mode="after")
     def _check(self) -> "TasksConfig":
         for name in self.names:
             find_task(name)
+        for key in ("data", "shots"):
+            for name in getattr(self, key):
+                if name not in self.names:
+                    raise ValueError(f"tasks.{key}.{name}: tasks.names {list(self.names)} lacks it")
         if not self.names or len(set(self.names)) < len(self.names):
             raise ValueError(f"tasks.names {list(self.names)} must name each task once")
         if self.live > self.recorded:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from tasks import bundled
+from tasks import registry
 from tasks.problem import Problem
+from tasks.task import Selection
 from tune.config import TasksConfig
 
 
@@ -34,11 +35,27 @@ class ProblemSet:
 
     def score(self, replies: Sequence[str]) -> dict[str, bool]:
         """Problem id to whether its reply is right; replies in the order of the problems."""
-        found = bundled.score(self.problems, replies)
+        found = registry.score(self.problems, replies)
         return {problem.id: ok for problem, ok in zip(self.problems, found, strict=True)}
 
 
 def heldout(tasks: TasksConfig, count: int) -> ProblemSet:
-    """``count`` held-out problems of every task, the tasks taking turns."""
-    lists = [bundled.problems(name, "heldout", count, tasks.seed) for name in tasks.names]
+    """``count`` held-out problems of every task, the tasks taking turns.
+
+    Raises ``ValueError`` for a task that has fewer.
+    """
+    lists = [_problems(name, tasks, count) for name in tasks.names]
     return ProblemSet(tuple(problem for turn in zip(*lists, strict=True) for problem in turn))
+
+
+def _problems(name: str, tasks: TasksConfig, count: int) -> tuple[Problem, ...]:
+    selection = Selection(
+        limit=count,
+        shuffle_seed=tasks.seed,
+        data=tasks.data.get(name),
+        shots=tasks.shots.get(name, 0),
+    )
+    found = registry.select(name, selection).problems
+    if len(found) < count:
+        raise ValueError(f"tasks.recorded {count}: task {name} has {len(found)} problems only")
+    return found
