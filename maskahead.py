@@ -15,6 +15,7 @@ import typer
 
 from benchmarks.load.command import EPILOG
 from benchmarks.load.command import load as load_command
+from cluster.commands import app as cluster_commands
 from cluster.configuration import RUNS, RunConfig, SharedConfig, load_config, read_mapping
 from cluster.console import log_facts, progress, say, show_table
 from cluster.exits import FAILURE, run_app
@@ -40,6 +41,7 @@ train = typer.Typer(no_args_is_help=True, help="Train a bundled target, or a dra
 app.add_typer(train, name="train", epilog="Example: maskahead train order --config FILE")
 report = typer.Typer(no_args_is_help=True, help="Repeat a paper's, or a sweep's, tables and plots.")
 app.add_typer(report, name="report", epilog="Example: maskahead report spot --out runs/report-spot")
+app.add_typer(cluster_commands, name="cluster", epilog="Example: maskahead cluster up")
 app.command(epilog="Example: maskahead compare runs/1 runs/2 --out compared.json")(compare)
 app.command(epilog="Example: maskahead promote runs/1 --alias champion")(promote)
 report.command("sweep", epilog="Example: maskahead report sweep runs/1")(report_sweep)
@@ -142,9 +144,10 @@ def decode(
     from actors.jobs import decode_file
     from cluster.loaded import ray_where_needed
 
+    remote = config.cluster.is_remote
     with ray_where_needed(config), progress("decode") as report:
         totals = decode_file(
-            config.target, config.drafter, config.decode, prompts, out, trace, report
+            config.target, config.drafter, config.decode, prompts, out, trace, report, remote
         )
     say(f"{out}: {totals}")
 
@@ -228,8 +231,9 @@ def record(
     from actors.jobs import record_traces
     from cluster.loaded import ray_where_needed
 
+    remote = config.cluster.is_remote
     with ray_where_needed(config), progress("record") as report:
-        totals = record_traces(config.target, config.decode, prompts, out, report, hidden)
+        totals = record_traces(config.target, config.decode, prompts, out, report, hidden, remote)
     say(f"{out}: {totals}")
 
 

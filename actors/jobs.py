@@ -55,6 +55,7 @@ def decode_file(
     out: Path,
     trace: bool,
     report: Report,
+    on_cluster: bool = False,
 ) -> Totals:
     """Decode a prompts file into a results file, rows in the order of the prompts.
 
@@ -62,7 +63,7 @@ def decode_file(
     for bad input, before anything is decoded.
     """
     file = read_prompts(prompts)
-    with open_runner(target, drafter, {options.method}) as runner:
+    with open_runner(target, drafter, {options.method}, on_cluster) as runner:
         file.check(options, runner.spec, runner.codec)
         # Digests read every byte of the weights: after whatever may be refused.
         run = describe_run(target, drafter, options)
@@ -100,6 +101,7 @@ def record_traces(
     out: Path,
     report: Report,
     hidden: bool = False,
+    on_cluster: bool = False,
 ) -> Totals:
     """Record draft-free traces of a prompts file into a folder, going on behind those in it; with
     ``hidden``, with the target's hidden states.
@@ -110,7 +112,7 @@ def record_traces(
         raise ValueError(f"decode.method {options.method!r} drafts; valid: standard, threshold")
     check_recordable(options)
     file = read_prompts(prompts)
-    with open_runner(target, DrafterConfig(), {options.method}) as runner:
+    with open_runner(target, DrafterConfig(), {options.method}, on_cluster) as runner:
         file.check(options, runner.spec, runner.codec)
         store = TraceStore.create(out, _manifest(runner, target, options, file, hidden))
         done = store.recorded_ids()

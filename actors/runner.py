@@ -58,14 +58,14 @@ def needs_group(target: TargetConfig, drafter: DrafterConfig) -> bool:
 
 @contextmanager
 def open_runner(
-    target: TargetConfig, drafter: DrafterConfig, methods: set[str]
+    target: TargetConfig, drafter: DrafterConfig, methods: set[str], on_cluster: bool = False
 ) -> Iterator[Runner]:
     """A target with the drafters that ``methods`` need, for the length of a ``with`` block.
 
-    One rank with its drafter beside it lives in this process; anything else in a target group of
-    the connected Ray cluster.
+    One rank with its drafter beside it lives in this process, unless ``on_cluster``; anything else
+    in a target group of the connected Ray cluster.
     """
-    if not needs_group(target, drafter):
+    if not (on_cluster or needs_group(target, drafter)):
         yield engine_runner(open_engine(target, drafter, methods), target.device)
         return
     # Imported here: decoding in one process does not need Ray.

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from cluster.config import ClusterConfig
 from decoders.options import DecodeOptions
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
@@ -26,6 +27,7 @@ class RunConfig(BaseModel):
     target: TargetConfig = TargetConfig()
     drafter: DrafterConfig = DrafterConfig()
     decode: DecodeOptions = DecodeOptions()
+    cluster: ClusterConfig = ClusterConfig()
     run_id: str | None = None
     certificate: str | None = None
 

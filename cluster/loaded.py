@@ -6,8 +6,9 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from actors.loading import check_target
 from actors.runner import Runner, needs_group, open_runner
+from cluster.config import ClusterConfig
 from cluster.configuration import RunConfig, SharedConfig, load_config, validate
-from cluster.session import ClusterConfig, session
+from cluster.session import session
 from cluster.short_options import short_forms
 from decoders.options import DecodeOptions
 from decoders.prompts import PromptRow
@@ -105,13 +106,16 @@ def load_target(target: str, **options: Unpack[ShortOptions]) -> LoadedTarget:
     config = load_config(RunConfig, short={"target.path": target, **short})
     with ExitStack() as resources:
         resources.enter_context(ray_where_needed(config))
-        runner = open_runner(config.target, config.drafter, {config.decode.method})
+        methods = {config.decode.method}
+        runner = open_runner(config.target, config.drafter, methods, config.cluster.is_remote)
         opened = resources.enter_context(runner)
         return LoadedTarget(opened, config.decode, resources.pop_all())
 
 
 def ray_where_needed(config: RunConfig | SharedConfig) -> AbstractContextManager[object]:
-    """A Ray of its own for a run that needs several processes, once its target is checked."""
+    """Ray for a run that needs several processes, or is to run on a cluster, once its target is
+    checked."""
     check_target(config.target)
-    needed = needs_group(config.target, config.drafter)
-    return session(ClusterConfig()) if needed else nullcontext()
+    cluster = config.cluster if isinstance(config, RunConfig) else ClusterConfig()
+    needed = cluster.is_remote or needs_group(config.target, config.drafter)
+    return session(cluster) if needed else nullcontext()

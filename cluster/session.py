@@ -2,29 +2,18 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import ray
-from pydantic import BaseModel, ConfigDict, Field
 
+from cluster.attaching import check_head, find_head, shipped_code, use_token
+from cluster.config import AUTO, LOCAL, RAY_ENVIRONMENT, ClusterConfig
+from cluster.environment import check_nodes
 
-class ClusterConfig(BaseModel):
-    """Where to run (``cluster.*`` of a configuration)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    address: str = "local"
-    """``local``: a cluster of one's own that ends with the session; else a running head's."""
-    num_cpus: int | None = Field(default=None, ge=1)
-    """Cores that an own cluster offers; by default those of the machine."""
-    num_gpus: int | None = Field(default=None, ge=0)
-    """GPUs that an own cluster offers; by default those of the machine."""
-    object_store_bytes: int = Field(default=200_000_000, ge=80_000_000)
-    """Shared memory of an own cluster; little passes through it."""
-    dashboard: bool = False
-    """Whether an own cluster serves Ray's dashboard."""
+__all__ = ["ClusterConfig", "Resources", "connected", "session"]
 
 
 @dataclass(frozen=True)
@@ -47,44 +36,72 @@ def session(config: ClusterConfig) -> Iterator[Resources]:
     """Connect, and let go at the end: an own cluster ends, a running one goes on.
 
     Within an open session it joins that one and leaves it open. Raises ``ValueError`` when nothing
-    answers at ``config.address``.
+    answers at ``config.address``, or when a running cluster's nodes differ from this process.
     """
-    joined = ray.is_initialized()
-    if not joined:
+    with connected(config) as is_new:
+        if is_new and config.address != LOCAL:
+            check_nodes({node["NodeID"]: host_of(node) for node in ray.nodes()})
+        yield resources()
+
+
+@contextmanager
+def connected(config: ClusterConfig) -> Iterator[bool]:
+    """The same without a look at the nodes; yields whether this opened the connection."""
+    is_new = not ray.is_initialized()
+    if is_new:
         connect(config)
     try:
-        yield resources()
+        yield is_new
     finally:
-        if not joined:
+        if is_new:
             ray.shutdown()
 
 
 def connect(config: ClusterConfig) -> None:
     """Open this process's connection to the cluster."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    # A busy machine takes longer than Serve's 5 seconds to import what its proxy needs.
-    os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "30")
-    # Ray's workers would give way to every other process; ranks decode as if in this one.
-    os.environ.setdefault("RAY_worker_niceness", "0")
-    if config.address == "local":
+    for name, value in RAY_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    if config.address != LOCAL:
+        attach(config)
+        return
+    ray.init(
+        address=LOCAL,
+        num_cpus=config.num_cpus,
+        num_gpus=config.num_gpus,
+        object_store_memory=config.object_store_bytes,
+        include_dashboard=config.dashboard,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+
+
+def attach(config: ClusterConfig) -> None:
+    """Join a cluster that runs."""
+    address = find_head(config.address)
+    use_token()
+    if address != AUTO:
+        check_head(address, "cluster.address")
+    shipped = shipped_code() if config.ship_code else None
+    try:
         ray.init(
-            address="local",
-            num_cpus=config.num_cpus,
-            num_gpus=config.num_gpus,
-            object_store_memory=config.object_store_bytes,
-            include_dashboard=config.dashboard,
+            address=address,
+            runtime_env=shipped,
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-        return
-    try:
-        ray.init(address=config.address, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:
         raise ValueError(
             f"cluster.address {config.address!r}: no Ray head answers there; valid: local, auto, "
             f"or host:port of a running one ({error})"
         ) from error
+    except RuntimeError as error:  # Ray's own look at versions comes first
+        raise ValueError(f"cluster.address {config.address!r}: {error}") from error
+
+
+def host_of(node: Mapping[str, Any]) -> str:
+    """How a node is called: its host, and its address where that says more."""
+    host, address = node["NodeManagerHostname"], node["NodeManagerAddress"]
+    return f"{host} ({address})"
 
 
 def resources() -> Resources:

@@ -5,6 +5,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import ray
 from fastapi import FastAPI
 from ray import serve
 from ray.serve import Application
@@ -130,12 +131,15 @@ def _copies(config: ServeConfig) -> dict[str, Any]:
 
 
 def _resources(config: ServeConfig) -> dict[str, Any]:
-    """What a replica occupies: itself, or a place with all ranks of its group, on one node."""
+    """What a replica occupies: itself, or a place with all ranks of its group, on one node. It runs
+    the code that the session has sent to the cluster (Serve hands on working folders only)."""
+    sent = ray.get_runtime_context().runtime_env.get("py_modules") if ray.is_initialized() else None
+    code = {"runtime_env": {"py_modules": sent}} if sent else {}
     if is_local(config):
         own = {"num_cpus": 0, "num_gpus": 1} if on_gpu(config) else {"num_cpus": 1}
-        return {"ray_actor_options": own}
+        return {"ray_actor_options": own | code}
     return {
-        "ray_actor_options": {"num_cpus": 0},
+        "ray_actor_options": {"num_cpus": 0, **code},
         "placement_group_bundles": group_room(config.target),
         "placement_group_strategy": "STRICT_PACK",
     }

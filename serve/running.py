@@ -13,7 +13,7 @@ from ray.serve.config import HTTPOptions
 
 from actors.loading import check_ranks_fit
 from actors.remote_calls import fetch
-from cluster.session import ClusterConfig, session
+from cluster.session import session
 from serve.app import check_config, on_gpu, serve_application
 from serve.config import ServeConfig
 from serve.keys import check_reach
@@ -32,8 +32,9 @@ def run_server(
     port: int = 8000,
     follow: Callable[[], ServeConfig] | None = None,
 ) -> None:
-    """Serve ``config`` until interrupted or told to end, on a local Ray unless one is connected;
-    then let running answers end. With ``follow``, look there for other options now and then.
+    """Serve ``config`` until interrupted or told to end, on the cluster that it names (by default
+    one of its own); then let running answers end. With ``follow``, look there for other options now
+    and then.
 
     Raises ``ValueError`` for what cannot be served.
     """
@@ -41,7 +42,7 @@ def run_server(
     check_config(config)
     show(f"starting Ray and loading {config.model_name} ...")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    with session(ClusterConfig()), told_to_end() as ended, serving(config, host, port) as url:
+    with session(config.cluster), told_to_end() as ended, serving(config, host, port) as url:
         show(f"{config.model_name} answers on {url} (Ctrl-C ends it)")
         try:
             Follower(config, follow, show).run(ended)

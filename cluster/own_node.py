@@ -1,0 +1,113 @@
+"""The Ray node that ``maskahead cluster up`` started from this folder: started, remembered, ended.
+
+``runs/cluster`` holds ``node.json`` (which process, at which address), the token and Ray's log.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from cluster.config import RAY_ENVIRONMENT
+from cluster.configuration import RUNS
+from cluster.processes import age_mark, members, wait_until_gone
+from tasks.whole import write_whole
+
+PLACE = RUNS / "cluster"
+NODE, TOKEN, LOG = "node.json", "token", "ray.log"
+START_SECONDS = 180.0
+END_SECONDS = 20.0
+STARTED = "Ray runtime started."
+
+
+class OwnNode(BaseModel):
+    """Which process it is, and what cluster it belongs to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    address: str
+    """Of the cluster's head."""
+    is_head: bool
+    pid: int
+    """Of ``ray start``, which leads a session of its own: what it starts can be told by that."""
+    mark: str
+    """When that process began (see ``age_mark``): a later one of the same number is another."""
+
+    @property
+    def alive(self) -> bool:
+        return age_mark(self.pid) == self.mark
+
+
+def own_node(place: Path = PLACE) -> OwnNode | None:
+    """The node that was started from this folder, running or not."""
+    file = place / NODE
+    return OwnNode.model_validate_json(file.read_text()) if file.exists() else None
+
+
+def check_free(place: Path = PLACE) -> None:
+    """Raise ``ValueError`` while a node of this folder runs."""
+    node = own_node(place)
+    if node is not None and node.alive:
+        role = "head" if node.is_head else f"node of {node.address}"
+        raise ValueError(
+            f"a {role} started from this folder runs already (pid {node.pid}); "
+            "`maskahead cluster down` ends it"
+        )
+
+
+def start(arguments: list[str], address: str, is_head: bool, place: Path = PLACE) -> OwnNode:
+    """Start ``ray start`` with ``arguments``, wait until it says that it runs, remember it.
+
+    Raises ``RuntimeError`` with the end of its log when it does not come up.
+    """
+    log = place / LOG
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", *arguments, "--block"]
+    environment = {name: text for name, text in os.environ.items() if name != "RAY_AUTH_TOKEN"}
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str((place / TOKEN).resolve())}
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command,
+            env=RAY_ENVIRONMENT | environment | token,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    node = OwnNode(address=address, is_head=is_head, pid=process.pid, mark=age_mark(process.pid))
+    write_whole(place / NODE, node.model_dump_json(indent=1) + "\n")
+    try:
+        _await_start(process, log)
+    except BaseException:
+        end(node, place)
+        raise
+    return node
+
+
+def _await_start(process: subprocess.Popen[bytes], log: Path) -> None:
+    ended = time.monotonic() + START_SECONDS
+    while STARTED not in (said := log.read_text(errors="replace")):
+        if process.poll() is not None or time.monotonic() > ended:
+            lines = [line.strip() for line in said.splitlines() if line.strip()]
+            raise RuntimeError(f"Ray did not start: {' | '.join(lines[-3:])} ({log})")
+        time.sleep(0.1)
+
+
+def end(node: OwnNode, place: Path = PLACE) -> int:
+    """End the node's processes, first by request, then by force, and forget it; returns how many
+    there were. Nothing else is touched: they are known by the session that they belong to."""
+    ours = members(node.pid, node.mark)
+    if node.alive:
+        os.kill(node.pid, signal.SIGTERM)
+        wait_until_gone({node.pid: node.mark}, END_SECONDS)
+    left = members(node.pid, node.mark) | {
+        pid: mark for pid, mark in ours.items() if age_mark(pid) == mark
+    }
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    wait_until_gone(left, END_SECONDS)
+    (place / NODE).unlink(missing_ok=True)
+    return len(ours)
