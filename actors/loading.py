@@ -63,10 +63,12 @@ def cache_tokens(config: TargetConfig, max_batch: int, wanted: int | None) -> in
 def absolute_paths(
     target: TargetConfig, drafter: DrafterConfig
 ) -> tuple[TargetConfig, DrafterConfig]:
-    """The same configurations for processes in other working directories."""
-    target = target.model_copy(update={"path": str(find_checkpoint(target.path).resolve())})
+    """The same configurations for processes in other working directories, and on other hosts: the
+    name of a bundled target, or a hub id, stays a name, which is the same everywhere."""
+    folder = find_checkpoint(target.path)
+    if folder == Path(target.path):
+        target = target.model_copy(update={"path": str(folder.resolve())})
     named = drafter.model_dump(include={"path", "small", "sets", "graph"}, exclude_none=True)
-    # The name of a bundled small model, or a hub id, is the same everywhere.
     absolute = {
         name: str(Path(path).resolve())
         for name, path in named.items()

@@ -14,7 +14,6 @@ import traceback
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -101,9 +100,10 @@ class TargetRank:
         from actors.loading import cache_tokens
         from decoders.engine import Engine
         from decoders.proposers.registry import open_drafters
+        from models.checkpoint import find_checkpoint
         from models.digests import digest
 
-        setup, folder = self.setup, Path(self.setup.target.path)
+        setup, folder = self.setup, find_checkpoint(self.setup.target.path)
         opener = {"target": open_drafters, "actor": open_remote_drafters}[setup.drafter.placement]
         proposers = opener(folder, forwarder.spec, setup.drafter, set(setup.methods))
         self._digest = digest(folder)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from actors.jobs import PART_SIZE, PartWriter, decode_file, record_traces
+from actors.loading import absolute_paths
 from actors.runner import open_runner
 from decoders.options import DecodeOptions
 from decoders.trace_store import TraceManifest, TraceStore
@@ -135,3 +136,12 @@ def test_a_group_records_the_same_traces(
             [state.state for block in t.blocks for state in block.states] for t in (one, other)
         ]
         assert states[0] == states[1]
+
+
+def test_names_stay_names_for_other_hosts_and_folders_become_absolute(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tiny_folder.parent)
+    for given, meant in (("sdar-tiny", "sdar-tiny"), (tiny_folder.name, str(tiny_folder))):
+        target, _ = absolute_paths(TargetConfig(path=given), DrafterConfig())
+        assert target.path == meant
