@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from random import Random
 
 from tasks.problem import Problem
@@ -43,7 +44,8 @@ class Benchmark:
             for place in places[: selection.limit]
         ]
         self._check(problems, selection)
-        told = {"data": selection.data or str(self.source), "digest": digest_rows(rows)}
+        name = Path(selection.data).name if selection.data else str(self.source)
+        told = {"data": name, "digest": digest_rows(rows)}
         if selection.shots:
             told["examples"] = digest_rows(examples)
         return Asked(tuple(problems), told)

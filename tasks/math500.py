@@ -3,11 +3,11 @@
 Rows come as on the hub (``problem``, ``solution``, ``answer``) or with a finished ``prompt``.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 
 from tasks.benchmark import Benchmark
 from tasks.bounded import run_bounded
+from tasks.cores import usable_cores
 from tasks.problem import Problem, Verdict
 from tasks.sources import Row, Source
 from tasks.task import Task
@@ -40,7 +40,7 @@ def score(problems: Sequence[Problem], replies: Sequence[str]) -> Iterator[Verdi
     from tasks.latex import equal  # here: it imports sympy, which takes seconds
 
     pairs = [(p.gold[0], reply) for p, reply in zip(problems, replies, strict=True)]
-    workers = min(len(os.sched_getaffinity(0)), 1 + len(pairs) // PAIRS_A_PROCESS)
+    workers = min(usable_cores(), 1 + len(pairs) // PAIRS_A_PROCESS)
     for outcome in run_bounded(equal, pairs, MATH_SECONDS, workers):
         right, read = outcome.value or (False, None)
         yield Verdict({"math_verify": right}, read, outcome.reason)

@@ -28,6 +28,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import ceil
 
+from tasks.cores import usable_cores
+
 PATIENCE = 4
 """Seconds of wall time for a second of CPU time."""
 _MAX_REPORT_BYTES = 1_000
@@ -146,7 +148,7 @@ def run_many(
     sources: Sequence[str], timeout: float, workers: int | None = None
 ) -> Iterator[SandboxResult]:
     """The result of each source in order, ``workers`` (else one a usable core) at a time."""
-    with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(workers or usable_cores()) as pool:
         yield from pool.map(lambda source: run_python(source, timeout), sources)
 
 

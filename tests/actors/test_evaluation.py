@@ -1,10 +1,12 @@
 """Evaluations on a tiny target that writes nonsense: what is kept, made anew, and counted."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import maskahead
 from actors.evaluation import certificate, decode_task, score_folder, shown
@@ -13,10 +15,12 @@ from drafters.config import DrafterConfig
 from models.config import TargetConfig
 from tasks.files import read_prompts
 from tasks.intervals import wilson_interval
+from tasks.reading import last_number, plain_number, strict_number
 from tasks.registry import TASKS, find_task
 from tasks.task import Selection
 from tests.text_target import save_text_target
 
+ROOT = Path(__file__).parents[2]
 SHORT = DecodeOptions(max_new_tokens=8)
 
 
@@ -190,3 +194,17 @@ def test_bad_input_ends_with_2_and_one_line(
     assert said in message
     assert message.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_task_for_lm_evaluation_harness_reads_replies_by_our_rules(
+    target: Path, tmp_path: Path
+) -> None:
+    decode(target, tmp_path, 1)
+    (row,) = rows_of(tmp_path / "replies.jsonl")
+    task = yaml.safe_load((ROOT / "configs/lm-eval/maskahead_words.yaml").read_text())
+    assert (task["doc_to_text"], task["doc_to_target"]) == ("{{prompt}}", "{{gold[0]}}")
+    assert {"prompt", "gold"} <= row.keys()
+    strict, flexible = (entry["filter"][0]["regex_pattern"] for entry in task["filter_list"])
+    reply = "Then 1,200.\n#### 1,200.50\nor was it $7?"
+    assert plain_number(re.search(strict, reply)[1]) == strict_number(reply)  # type: ignore[index]
+    assert plain_number(max(re.findall(flexible, reply)[-1])) == last_number(reply)
