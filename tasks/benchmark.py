@@ -25,6 +25,8 @@ class Benchmark:
     source: Source
     fields: tuple[str, ...]
     pose: Callable[[int, Row, Sequence[Row]], Problem]
+    example_fields: tuple[str, ...] = ()
+    """What an example needs, where that is not ``fields``."""
     examples: Source | None = None
     """Where examples are on the hub; none: only in a file, if at all."""
     takes_shots: bool = True
@@ -36,7 +38,7 @@ class Benchmark:
     def select(self, selection: Selection) -> Asked:
         """The problems of a selection: shuffled first, since some files are sorted by subject."""
         examples = self._read_examples(selection)
-        rows = self._read(self.source, selection.data)
+        rows = self._read(self.source, selection.data, self.fields)
         places = [place for place, row in enumerate(rows) if self.asks(row)]
         Random(f"{self.name}|{selection.shuffle_seed}").shuffle(places)
         problems = [
@@ -50,14 +52,14 @@ class Benchmark:
             told["examples"] = digest_rows(examples)
         return Asked(tuple(problems), told)
 
-    def _read(self, source: Source, data: str | None) -> list[Row]:
+    def _read(self, source: Source, data: str | None, fields: tuple[str, ...]) -> list[Row]:
         rows = read_rows(source, data)
         for row in rows[:1]:
-            for field in self.fields:
+            for field in fields:
                 if field not in row:
                     raise ValueError(
                         f"data {data or str(source)!r}: rows have no field {field!r} "
-                        f"({', '.join(row)}); task {self.name} needs {', '.join(self.fields)}"
+                        f"({', '.join(row)}); task {self.name} needs {', '.join(fields)}"
                     )
         return rows
 
@@ -73,7 +75,8 @@ class Benchmark:
             raise ValueError(
                 f"shots {selection.shots}: name the file of solved examples with --shots-data FILE"
             )
-        return self._read(self.examples or self.source, data)
+        source = self.examples or self.source
+        return self._read(source, data, self.example_fields or self.fields)
 
     def _shown(self, examples: Sequence[Row], row: Row, shots: int) -> list[Row]:
         """The first ``shots`` rows that may stand before ``row``, and are not ``row`` itself."""

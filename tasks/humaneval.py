@@ -26,7 +26,7 @@ _INSTRUCTION = "Complete this Python function. Reply with the whole function in 
 def pose(place: int, row: Row, examples: Sequence[Row]) -> Problem:
     """The function's head to complete; gold are head, tests and the name to test."""
     assert not examples
-    prompt = f"{_INSTRUCTION}\n```python\n{row['prompt']}```"
+    prompt = f"{_INSTRUCTION}\n```python\n{row['prompt'].rstrip()}\n```"
     gold = (row["prompt"], row["test"], row["entry_point"])
     answer = f"```python\n{row['prompt']}{row['canonical_solution']}```"
     return Problem(row["task_id"], "humaneval", prompt, answer, gold)

@@ -22,9 +22,6 @@ _INSTRUCTION = "Please reason step by step, and put your final answer within \\b
 
 def pose(place: int, row: Row, examples: Sequence[Row]) -> Problem:
     """The problem with the usual instruction, behind examples if there are any."""
-    for example in examples:
-        if not example.get("problem") or not example.get("solution"):
-            raise ValueError("shots of math500 need rows with problem and solution")
     question = row.get("prompt") or f"{row.get('problem')}\n{_INSTRUCTION}"
     if not row.get("prompt") and not row.get("problem"):
         raise ValueError(f"math500 row {place + 1} has neither problem nor prompt")
@@ -50,6 +47,7 @@ MATH500 = Benchmark(
     name="math500",
     source=Source("HuggingFaceH4/MATH-500", None, "test"),
     fields=("answer",),
+    example_fields=("problem", "solution"),
     pose=pose,
 )
 TASK = Task(MATH500.select, score, ("math_verify",), 1024)

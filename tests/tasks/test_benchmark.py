@@ -103,7 +103,7 @@ ASKED = {
     "math500": "A third? Box it.",
     "mbpp": f"Write a function f11 that adds 11. {FIRST_TEST}",
     "mbpp-sanitized": f"Write a function f11 that adds 11. {FIRST_TEST}",
-    "humaneval": TREES["prompt"],
+    "humaneval": f"```python\n{TREES['prompt']}```",
     "mmlu": "Which?\n(A) w\n(B) x\n(C) y\n(D) z\n",
     "triviaqa": "Who?",
 }
@@ -182,6 +182,14 @@ def test_examples_of_mmlu_are_of_the_same_subject(tmp_path: Path) -> None:
         assert f"Dev {problem.kinds[0]}?" in problem.prompt
         assert problem.prompt.count("Dev ") == 1
         assert problem.prompt.count("The answer is") == 1
+
+
+def test_examples_of_math500_are_problems_with_solutions_and_need_no_answer(tmp_path: Path) -> None:
+    data = write(tmp_path / "test.jsonl", ROWS["math500"])
+    examples = write(tmp_path / "train.jsonl", [{"problem": "One?", "solution": "\\boxed{1}"}])
+    for problem in select("math500", Selection(data=data, shots=1, shots_data=examples)).problems:
+        assert problem.prompt.startswith("Problem:\nOne?\n\nSolution:\n\\boxed{1}\n\nProblem:\n")
+        assert problem.prompt.endswith("\n\nSolution:")
 
 
 def test_examples_of_mbpp_come_from_its_own_file_and_are_never_asked(tmp_path: Path) -> None:
