@@ -4,8 +4,9 @@ import logging
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import ray
 from ray import serve
@@ -14,7 +15,13 @@ from ray.serve.config import HTTPOptions
 from actors.loading import check_ranks_fit
 from actors.remote_calls import fetch
 from cluster.session import session
-from serve.app import check_config, on_gpu, serve_application
+from serve.app import (
+    DRAIN_LOOK_SECONDS,
+    check_config,
+    for_other_processes,
+    on_gpu,
+    serve_application,
+)
 from serve.config import ServeConfig
 from serve.keys import check_reach
 from serve.moves import ServedSettings, check_in_place
@@ -42,13 +49,20 @@ def run_server(
     check_config(config)
     show(f"starting Ray and loading {config.model_name} ...")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    with session(config.cluster), told_to_end() as ended, serving(config, host, port) as url:
+    # Read once: keys that are added to a file later must not look like another application.
+    opened = for_other_processes(config)
+    with session(config.cluster), told_to_end() as ended, serving(opened, host, port) as url:
         show(f"{config.model_name} answers on {url} (Ctrl-C ends it)")
         try:
-            Follower(config, follow, show).run(ended)
+            following = Follower(config, follow, show)
+            while not ended.wait(following.seconds):
+                wanted = following.next()
+                if wanted is not None:
+                    reconfigure(opened, ServedSettings.of(wanted))
+                    show(f"now serving {wanted.decode.method}, run {wanted.run_id}")
         finally:
             show("ending: running answers are finished, new requests refused")
-            drain(config)
+            drain(opened)
 
 
 def show(text: str) -> None:
@@ -78,14 +92,10 @@ class Follower:
         self._say = say
         self._told = ""
 
-    def run(self, ended: threading.Event) -> None:
-        """Until ``ended``."""
-        seconds = self._opened.serve.follow_seconds if self._look else None
-        while not ended.wait(seconds):
-            wanted = self.next()
-            if wanted is not None:
-                reconfigure(self._opened, ServedSettings.of(wanted))
-                self._say(f"now serving {wanted.decode.method}, run {wanted.run_id}")
+    @property
+    def seconds(self) -> float | None:
+        """Between two looks; ``None`` where there is nowhere to look."""
+        return self._opened.serve.follow_seconds if self._look else None
 
     def next(self) -> ServeConfig | None:
         """What is to be served now, if it is something new that can be."""
@@ -137,7 +147,11 @@ def reconfigure(opened: ServeConfig, settings: ServedSettings) -> None:
 def drain(config: ServeConfig) -> None:
     """Refuse new answers and wait for the running ones, ``serve.drain_seconds`` at most."""
     reconfigure(config, ServedSettings.of(config, draining=True))
-    serve.delete(APPLICATION)
+    deadline = time.monotonic() + config.serve.drain_seconds + SPARE_SECONDS
+    with suppress(TimeoutError):  # Serve's own patience ends after a minute
+        serve.delete(APPLICATION)
+    while APPLICATION in serve.status().applications and time.monotonic() < deadline:
+        time.sleep(DRAIN_LOOK_SECONDS)
 
 
 def _check_devices(config: ServeConfig) -> None:

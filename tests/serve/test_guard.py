@@ -51,7 +51,7 @@ def test_with_keys_only_their_owners_are_answered(opened: Opened) -> None:
     http = opened(api_key_hashes=(key_line("ann", KEY),))
 
     async def run() -> list[int]:
-        paths = ("/v1/models", "/metrics", "/nowhere", "/healthz", "/readyz")
+        paths = ("/v1/models", "/metrics", "/nowhere", "/healthz", "/readyz", "/")
         without = [(await http.get(path)).status_code for path in paths]
         wrong = await http.post("/v1/completions", json=BODY, headers=shown("mh-wrong"))
         assert wrong.headers["www-authenticate"] == "Bearer"
@@ -60,7 +60,7 @@ def test_with_keys_only_their_owners_are_answered(opened: Opened) -> None:
         right = await http.post("/v1/completions", json=BODY, headers=shown(KEY))
         return [*without, wrong.status_code, other.status_code, right.status_code]
 
-    assert asyncio.run(run()) == [401, 401, 401, 200, 200, 401, 401, 200]
+    assert asyncio.run(run()) == [401, 401, 401, 200, 200, 200, 401, 401, 200]
 
 
 @pytest.mark.parametrize("known", [True, False])
