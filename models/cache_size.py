@@ -12,6 +12,8 @@ DRAFTS = 8
 """Drafts of every request that a forward has room for beside the cache."""
 SHARES = {True: 0.5, False: 0.9}
 """Of what is free then, by whether the device's memory is shared with all else on the machine."""
+POOL_PEAK = 3
+"""While a pool of prefixes doubles, it holds so many times what was asked of it."""
 TIMES = 2
 """More than so many times what the largest batch could take is not reserved."""
 
@@ -32,13 +34,22 @@ def cache_size(
                 "prefix; valid: leave it out"
             )
         return None
-    fits = int(_free(spec, config, device, max_batch) * SHARES[device.is_shared]) // token
+    peak = token * (POOL_PEAK if has_pool(config, device) else 1)
+    fits = int(_free(spec, config, device, max_batch) * SHARES[device.is_shared]) // peak
     if wanted is not None and wanted > fits and not config.force_fit:
         raise ValueError(
-            f"max_cache_tokens {wanted} takes {size(wanted * token)} a rank; {device.name} has "
-            f"room for {fits} ({size(fits * token)}; target.force_fit true takes them all the same)"
+            f"max_cache_tokens {wanted} takes {size(wanted * peak)} a rank at its peak; "
+            f"{device.name} has room for {fits} ({size(fits * peak)}; target.force_fit true takes "
+            "them all the same)"
         )
     return wanted or min(fits, TIMES * max_batch * spec.max_positions)
+
+
+def has_pool(config: TargetConfig, device: Device) -> bool:
+    """Whether all prefixes lie in one piece of memory (:func:`models.tensor_parallel.open_target`
+    decides so, too)."""
+    on_gpu = not device.is_shared
+    return config.forwards in ("buckets", "graphs") or (config.forwards == "auto" and on_gpu)
 
 
 def _free(spec: TargetSpec, config: TargetConfig, device: Device, max_batch: int) -> int:

@@ -50,8 +50,8 @@ def ids_of(deltas: Sequence[Delta]) -> tuple[int, ...]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait (the engine's thread goes on meanwhile), 10 seconds at most."""
-    deadline = time.monotonic() + 10
+    """Wait (the engine's thread goes on meanwhile), a minute at most."""
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.002)

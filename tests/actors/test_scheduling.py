@@ -130,11 +130,11 @@ def test_a_short_request_passes_a_long_one_that_finds_no_room(batching: Batching
         ended.append(request.id)
 
     async def run() -> None:
-        tasks = [asyncio.create_task(ask(request)) for request in running]
-        await until(lambda: batching.num_running == 2)
-        tasks.append(asyncio.create_task(ask(long)))
-        await until(lambda: batching.num_waiting == 1)
-        tasks.append(asyncio.create_task(ask(short)))
+        with batching.exclusive():
+            asked = (*running, long, short)
+            tasks = [asyncio.create_task(ask(request)) for request in asked]
+            await asyncio.sleep(0)  # all of them stand in line
+            assert batching.num_waiting == len(asked)
         await asyncio.gather(*tasks)
 
     expected = {request.id: alone(batching, request).token_ids for request in (*running, long)}

@@ -11,7 +11,7 @@ from tests.conftest import tiny_spec
 from tests.reference.families import family_spec
 
 SPEC = tiny_spec()
-CONFIG = TargetConfig(path="tiny")
+CONFIG = TargetConfig(path="tiny", forwards="plain")
 TOKEN = cache_bytes(SPEC, "float32")
 
 
@@ -51,6 +51,15 @@ def test_ranks_share_the_memory_of_one_machine_and_not_that_of_gpus() -> None:
     assert cache_size(SPEC, split, gpu, 1, 17_000) == 17_000
     with pytest.raises(ValueError, match="max_cache_tokens 17000"):
         cache_size(SPEC, split, cpu, 1, 17_000)
+
+
+def test_a_pool_has_room_to_double() -> None:
+    """What is asked for fits three times: as the pool was, and as it is then."""
+    pooled = CONFIG.model_copy(update={"forwards": "auto"})
+    assert cache_size(SPEC, pooled, device("cuda:0", 20_000, 1), 1, 6_000) == 6_000
+    with pytest.raises(ValueError, match=r"max_cache_tokens 6001 takes .* at its peak"):
+        cache_size(SPEC, pooled, device("cuda:0", 20_000, 1), 1, 6_001)
+    assert cache_size(SPEC, pooled, device("cpu", 20_000, 1), 1, 9_000) == 9_000
 
 
 def test_a_bidirectional_target_has_none() -> None:
