@@ -177,6 +177,33 @@ def test_a_running_batch_shares_one_budget() -> None:
     assert beside_four_roots.count(1) > 5
 
 
+def test_the_heaviest_drafts_ride_whichever_method_proposed_them() -> None:
+    """Three methods in one forward that has room for six drafts: none that stays behind is worth
+    more than one that rides."""
+    curve = CostCurve(knots=(1, 12, 13, 65), prefixes=(0,), seconds=((1.0, 1.0, 50.0, 90.0),))
+    shared: list[set[int]] = []
+
+    class Watched(Timeless):
+        def choose(self, views, drafts, requests, copies, prefix):
+            worth = [self._masses(view, found) for view, found in zip(views, drafts, strict=True)]
+            chosen = super().choose(views, drafts, requests, copies, prefix)
+            riding, behind = [], [0.0]
+            for found, masses, taken in zip(drafts, worth, chosen, strict=True):
+                for draft, mass in zip(found, masses, strict=True):
+                    (riding if draft in taken else behind).append(mass)
+            assert min(riding, default=1.0) >= max(behind)
+            assert copies + len(riding) <= 12 or not riding
+            shared.append({index for index, taken in enumerate(chosen) if taken})
+            return chosen
+
+    target = Target(tiny_model(tiny_spec(8)))
+    decoder = Decoder(target, tiny_proposers(), auto=Watched(curve))
+    methods = ("order", "chain", "wtree") * 2
+    requests = [Request(str(n), prompt_of(3 * n), options(m), n) for n, m in enumerate(methods)]
+    list(decode(decoder, requests, len(methods)))
+    assert max(map(len, shared)) > 1, "several requests had drafts in one forward"
+
+
 def test_reliability_begins_with_the_mass_and_ends_with_the_rate() -> None:
     reliability = Reliability()
     assert reliability.probability(0.8, 1) == pytest.approx(0.8)

@@ -67,3 +67,18 @@ def test_the_model_card_lists_the_methods_and_their_options(service: Service) ->
     assert "cap" not in methods["threshold"]
     for method in methods:
         assert asyncio.run(ask(service, {"maskahead": {"method": method}})).status_code == 200
+
+
+def test_an_answer_that_the_cache_could_never_hold_is_refused_with_numbers(
+    serve_config: ServeConfig,
+) -> None:
+    small = open_service(serve_config.model_copy(update={"max_cache_tokens": 128}))
+    try:
+        found = asyncio.run(ask(small, {"max_tokens": 200, "maskahead": {"ignore_stop": True}}))
+        assert found.status_code == 400
+        said = found.json()["error"]["message"]
+        assert "max_new_tokens 200 take up to 256 tokens of prefix cache" in said
+        assert "there are 128 (max_cache_tokens)" in said
+        assert asyncio.run(ask(small, {"max_tokens": 60})).status_code == 200
+    finally:
+        small.backend.close()
