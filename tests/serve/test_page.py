@@ -6,8 +6,6 @@ from typing import Any
 import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 from torch import Tensor
 
 from decoders.options import DecodeOptions
@@ -17,6 +15,7 @@ from serve.api import build_api
 from serve.app import open_service
 from serve.backends import LocalBackend
 from serve.config import ServeConfig
+from serve.keys import VARIABLE, fresh_key
 from serve.service import Service
 from tests.serve.browser import CONTRAST, UNNAMED, chromium
 from tests.serve.listening import listening
@@ -24,7 +23,6 @@ from tests.serve.listening import listening
 LIMIT = 20
 SLOW = 60_000
 """Milliseconds in which an answer is there, on a busy machine too."""
-KEY = "a-key"
 
 
 @pytest.fixture(scope="module")
@@ -286,25 +284,17 @@ def test_an_endpoint_that_has_gone_is_named(context: BrowserContext, bundled: Se
 
 
 def test_a_key_is_asked_for_only_where_one_is_needed(
-    context: BrowserContext, bundled: Service
+    context: BrowserContext, bundled: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api = build_api(bundled)
-
-    @api.middleware("http")
-    async def locked(request: Request, call_next: Callable[[Request], Any]) -> Response:
-        given = request.headers.get("Authorization")
-        if not request.url.path.startswith("/v1") or given == f"Bearer {KEY}":
-            return await call_next(request)
-        error = {"message": "no valid API key", "type": "invalid_request_error"}
-        return JSONResponse({"error": error}, 401)
-
-    with listening(api) as url:
+    key = fresh_key()
+    monkeypatch.setenv(VARIABLE, key)
+    with listening(build_api(bundled)) as url:
         page = context.new_page()
         page.goto(url)
-        expect(page.locator("#problem")).to_have_text("no valid API key")
+        expect(page.locator("#problem")).to_contain_text("no valid API key")
         field = page.get_by_label("API key")
         expect(field).to_be_focused()
-        field.fill(KEY)
+        field.fill(key)
         page.keyboard.press("Enter")
         expect(page.locator("#model")).to_contain_text("sdar-tiny")
         page.wait_for_selector("#certificate:not([hidden])")

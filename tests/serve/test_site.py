@@ -8,7 +8,11 @@ import zipfile
 from pathlib import Path
 
 import httpx
+import pytest
 
+from serve.api import build_api
+from serve.keys import VARIABLE, fresh_key
+from serve.service import Service
 from serve.site import HEADERS, PAGE
 
 ROOT = PAGE.parent.parent
@@ -27,6 +31,20 @@ def test_every_file_that_the_page_names_is_served(http: httpx.AsyncClient) -> No
     for header, value in HEADERS.items():
         assert {answer.headers[header] for answer in found.values()} == {value}
     assert {Path(name).name for name in found} == {f.name for f in PAGE.iterdir()} - {"index.html"}
+
+
+def test_where_keys_are_asked_for_the_page_is_not_locked(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, fresh_key())
+    transport = httpx.ASGITransport(build_api(service))
+
+    async def run() -> list[int]:
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            paths = ("/", "/page/main.js", "/v1/models")
+            return [(await http.get(path)).status_code for path in paths]
+
+    assert asyncio.run(run()) == [200, 200, 401]
 
 
 def test_the_wheel_holds_the_page(tmp_path: Path) -> None:
