@@ -9,7 +9,7 @@ const GAP = { x: 16, y: 7 };
 const MARGIN = 4;
 const LETTER = 7;
 const NARROWEST = 34;
-const MOST_ROWS = 6;
+const MOST_ROWS = 5;
 const ROOM_FOR_BAR = 10;
 
 export class TreeView {
