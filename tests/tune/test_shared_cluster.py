@@ -44,7 +44,7 @@ def test_a_sweep_waits_with_a_message_until_another_ones_place_is_free(
 
     other = threading.Thread(target=hold)
     other.start()
-    holds.wait()
+    assert holds.wait(120)
     outcome = run_sweep(config, "second", False, False, "maskahead sweep")
     other.join()
     told = capsys.readouterr().err
