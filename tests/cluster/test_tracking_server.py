@@ -62,7 +62,10 @@ def answers(uri: str) -> bool:
 
 @pytest.mark.slow
 def test_runs_artifacts_and_versions_go_to_the_server_and_come_back(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     check_store(server)
@@ -77,6 +80,7 @@ def test_runs_artifacts_and_versions_go_to_the_server_and_come_back(
     found = fetch(other, "models:/maskahead@champion", tmp_path / "out", 1)
     assert found.read_text() == "{}"
     assert [path.name for path in tmp_path.iterdir()] == ["out"], "artifacts lie on the server"
+    assert capsys.readouterr().out == "", "what a command prints is its own"
 
 
 def test_a_missing_server_is_named_within_seconds(tmp_path: Path) -> None:
