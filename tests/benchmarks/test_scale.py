@@ -44,8 +44,11 @@ def test_no_part_does_more_than_there_is_time_for(
     assert found.store_behind >= store - 1e-9
 
 
-def test_every_modelled_row_says_so() -> None:
-    assert {row["basis"] for row in model_rows(Costs(0.002, 0.05), trials=20)} == {"model"}
+def test_every_modelled_row_says_so_and_how_runs_are_logged() -> None:
+    rows = model_rows(call=0.002, store=0.05, trials=20)
+    assert {row["basis"] for row in rows} == {"model"}
+    assert {row["logging"] for row in rows} == {"in line", "behind"}
+    assert all(row["store_behind"] == 0 for row in rows if row["logging"] == "in line")
 
 
 def test_the_store_is_measured_by_runs_that_stand_there(tracking: Tracking) -> None:
