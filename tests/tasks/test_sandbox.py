@@ -24,7 +24,7 @@ def test_failures_say_why() -> None:
 def test_endless_loop_times_out_soon() -> None:
     start = time.monotonic()
     assert run_python("while True: pass", 0.5) == SandboxResult(False, "timeout")
-    assert time.monotonic() - start < 2.0
+    assert time.monotonic() - start < 5.0  # four times the CPU time, and starting
 
 
 @pytest.mark.parametrize(
