@@ -13,7 +13,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 from ray.serve.schema import ServeDeploySchema
 
-from serve.app import serve_application
+from serve.app import build_application
 from serve.config import ServeConfig
 
 ROOT = Path(__file__).parents[2]
@@ -44,10 +44,10 @@ def test_the_service_is_what_ray_serve_takes_and_builds() -> None:
     spec = read("rayservice.yaml")["spec"]
     deployed = ServeDeploySchema.model_validate(yaml.safe_load(spec["serveConfigV2"]))
     [application] = deployed.applications
-    assert application.import_path == f"serve.app:{serve_application.__name__}"
+    assert application.import_path == f"serve.app:{build_application.__name__}"
     config = ServeConfig.model_validate(application.args)
     assert (config.target.path, config.decode.method) == ("sdar-tiny", "chain")
-    built = call_user_app_builder_with_args_if_necessary(serve_application, application.args)
+    built = call_user_app_builder_with_args_if_necessary(build_application, application.args)
     names = [deployment.name for deployment in application.deployments]
     assert names == [built._bound_deployment.name]
 
