@@ -18,7 +18,8 @@ from decoders.request import MOST_ALTERNATIVES
 from serve.neutral import CHAT, COMPLETION, MESSAGE, drop_neutral, refuse
 
 MAX_CHOICES = 128
-MAX_STOPS = 4
+MAX_STOPS = 16
+"""OpenAI takes 4; evaluation harnesses send more."""
 
 Prompt = str | tuple[int, ...]
 
