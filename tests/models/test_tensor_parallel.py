@@ -2,6 +2,7 @@
 
 import multiprocessing
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 import torch
@@ -27,6 +28,7 @@ from tests.conftest import tiny_model, tiny_spec
 from tests.reference.grid import STOP_IDS, mixed_requests
 from tests.reference.running import outcome, tiny_proposers
 
+PATIENCE = timedelta(seconds=60)
 DTYPES = [torch.float64, torch.float32]
 CLOSE = {torch.float64: 1e-12, torch.float32: 1e-5}
 PROMPTS: list[tuple[int, ...]] = [(), (5,), (4, 5, 6, 7), (4, 5, 6, 7, 8, 9), tuple(range(4, 15))]
@@ -34,7 +36,7 @@ PROMPTS: list[tuple[int, ...]] = [(), (5,), (4, 5, 6, 7), (4, 5, 6, 7, 8, 9), tu
 
 def follower(port: int, dtype: torch.dtype) -> None:
     torch.set_num_threads(1)
-    ranks = join_ranks(reach_store(port), rank=1, size=2, device="cpu")
+    ranks = join_ranks(reach_store(port), rank=1, size=2, device="cpu", timeout=PATIENCE)
     follow(sharded_target(tiny_model(dtype=dtype), ranks), ranks)
     leave_ranks()
 
@@ -45,7 +47,7 @@ def leader(request: pytest.FixtureRequest) -> Iterator[LeadingTarget]:
     context = multiprocessing.get_context("spawn")
     child = context.Process(target=follower, args=(store.port, request.param), daemon=True)
     child.start()
-    ranks = join_ranks(store, rank=0, size=2, device="cpu")
+    ranks = join_ranks(store, rank=0, size=2, device="cpu", timeout=PATIENCE)
     leading = LeadingTarget(sharded_target(tiny_model(dtype=request.param), ranks), ranks)
     yield leading
     leading.stop()
