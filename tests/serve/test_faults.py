@@ -60,8 +60,9 @@ async def cut_off(http: httpx.AsyncClient, kill: Callable[[], None]) -> list[str
         async with http.stream("POST", "/v1/completions", json=LONG) as response:
             assert response.status_code == 200
             async for line in response.aiter_lines():
-                if line:
-                    events.append(line.removeprefix("data: "))
+                if not line:
+                    continue
+                events.append(line.removeprefix("data: "))
                 if len(events) == 1:
                     await asyncio.to_thread(kill)
     except httpx.TransportError as error:
