@@ -51,7 +51,8 @@ def run_server(
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     # Read once: keys that are added to a file later must not look like another application.
     opened = for_other_processes(config)
-    with session(config.cluster), told_to_end() as ended, serving(opened, host, port) as url:
+    up = serving if config.cluster.is_remote else until_the_cluster_ends
+    with session(config.cluster), told_to_end() as ended, up(opened, host, port) as url:
         show(f"{config.model_name} answers on {url} (Ctrl-C ends it)")
         try:
             following = Follower(config, follow, show)
@@ -120,23 +121,41 @@ class Follower:
 
 @contextmanager
 def serving(config: ServeConfig, host: str, port: int) -> Iterator[str]:
-    """The running endpoint's URL, within an open Ray session.
+    """The running endpoint's URL, within an open Ray session, which is left as it was.
 
     Raises ``ValueError`` for a port that is taken, or GPUs that the cluster lacks or that have no
     room, and ``RuntimeError`` with what the replica said when it does not come up.
     """
-    _check_devices(config)
-    _check_port(host, port)
+    check_place(config, host, port)
+    try:
+        yield deploy(config, host, port)
+    finally:
+        serve.shutdown()
+
+
+def deploy(config: ServeConfig, host: str, port: int) -> str:
+    """Bring the endpoint up; returns its URL."""
     seconds = config.serve.request_seconds + SPARE_SECONDS
     serve.start(http_options=HTTPOptions(host=host, port=port, request_timeout_s=seconds))
     try:
-        try:
-            serve.run(serve_application(config), name=APPLICATION, route_prefix="/")
-        except RuntimeError as error:
-            raise RuntimeError(why_not_deployed() or str(error)) from error
-        yield f"http://{host}:{port}/v1"
-    finally:
-        serve.shutdown()
+        serve.run(serve_application(config), name=APPLICATION, route_prefix="/")
+    except RuntimeError as error:
+        raise RuntimeError(why_not_deployed() or str(error)) from error
+    return f"http://{host}:{port}/v1"
+
+
+@contextmanager
+def until_the_cluster_ends(config: ServeConfig, host: str, port: int) -> Iterator[str]:
+    """As :func:`serving`, on a cluster that ends with the session: that is Serve's end too. (Ending
+    Serve first makes Ray print that a task of its controller failed.)"""
+    check_place(config, host, port)
+    yield deploy(config, host, port)
+
+
+def check_place(config: ServeConfig, host: str, port: int) -> None:
+    """Raise ``ValueError`` for a port that is taken, or GPUs that are not there."""
+    _check_devices(config)
+    _check_port(host, port)
 
 
 def reconfigure(opened: ServeConfig, settings: ServedSettings) -> None:
