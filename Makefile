@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: sweep test check
+.PHONY: sweep test test-long check
 
 sweep: $(INSTALLED)
 	$(BIN)/maskahead sweep
@@ -14,7 +14,11 @@ sweep: $(INSTALLED)
 # Ray tests share one local cluster, so they run in one process, after the rest.
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -rs -m "not ray" -n 2
-	$(BIN)/python -m pytest -m ray
+	$(BIN)/python -m pytest -m "ray and not long"
+
+# Minutes each: sweeps that lose a node.
+test-long: $(INSTALLED)
+	$(BIN)/python -m pytest -m long
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -144,7 +144,8 @@ def replay_settings(running: Running, job: TrialJob) -> None:
     """The search over the whole space, without the target."""
     if not job.config.space.replayed:
         return
-    known = [row for row in job.rows.all() if row.fidelity == "replay" and row.options.drafts]
+    baselines = {job.key("replay", options) for options in job.config.rules}
+    known = [r for r in job.rows.all() if r.fidelity == "replay" and r.key not in baselines]
     running.progress.begin("replay", max(job.config.replay.trials, len(known)))
     if running.folder.passed(REPLAYED) or job.config.replay.trials == 0:
         for row in known:

@@ -19,7 +19,7 @@ from ray.cluster_utils import Cluster
 from cluster.tracking import Tracking
 from tune.config import SweepConfig
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 240.0
