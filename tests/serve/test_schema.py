@@ -94,7 +94,7 @@ def test_defaults_written_out_equal_defaults(model: type[BaseModel], body: dict[
         ("n", 1.5),
         ("max_tokens", -1),
         ("seed", "x"),
-        ("stop", ["a"] * 5),
+        ("stop", ["a"] * 17),
         ("stop", ""),
         ("stop", [3]),
         ("stream", "yes"),

@@ -82,7 +82,7 @@ def test_a_lost_node_and_a_killed_driver_cost_nothing(
     values = sweep_config.model_dump(mode="json")
     values["space"] |= {"temperature": [0.0], "methods": ["chain"]}
     values["target"] |= {"tp": 2}
-    values["live"] |= {"trials": 8, "repeats": 4}
+    values["live"] |= {"trials": 6, "repeats": 2}
     values["replay"] |= {"trials": 10}
     values["pool"] = {"gpus_per_rank": 1}
     folder, log = tmp_path / "runs" / "wide", tmp_path / "wide.log"
