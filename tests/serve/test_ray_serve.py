@@ -150,18 +150,24 @@ def test_a_deployed_group_has_its_ranks_in_the_replicas_own_placement(
 ) -> None:
     two = TargetConfig(path=serve_config.target.path, dtype="float64", tp=2)
     config = serve_config.model_copy(update={"target": two})
+    before = rooms()
     serve.run(serve_application(config), name="two", route_prefix="/two")
     try:
         fields: dict[str, Any] = {"model": MODEL, "prompt": "hello", "temperature": 1, "seed": 3}
         there = openai.OpenAI(base_url=url.replace("/v1", "/two/v1"), api_key="none")
         answer = there.completions.create(**fields)
         here = asyncio.run(client.completions.create(**fields))
-        held: Any = placement_group_table()
-        rooms = [room["bundles"] for room in held.values() if room["state"] == "CREATED"]
+        new = [size for name, size in rooms().items() if name not in before]
     finally:
         serve.delete("two")
     assert answer.choices == here.choices
-    assert [len(bundles) for bundles in rooms] == [3], "the replica and its two ranks"
+    assert new == [3], "the replica and its two ranks"
+
+
+def rooms() -> dict[str, int]:
+    """How many bundles every placement group holds that there is, by its id."""
+    held: Any = placement_group_table()
+    return {name: len(room["bundles"]) for name, room in held.items() if room["state"] == "CREATED"}
 
 
 def test_gpus_and_ports_that_are_not_there_are_refused(url: str, serve_config: ServeConfig) -> None:
