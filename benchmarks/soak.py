@@ -19,6 +19,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +133,12 @@ async def soak(process: subprocess.Popen[str], url: str, minutes: float, clients
     async with httpx.AsyncClient(base_url=url, timeout=30) as http:
         for _ in range(600):
             assert process.poll() is None, "the endpoint did not start"
-            try:
+            with suppress(httpx.TransportError):  # not listening yet
                 if (await http.get("/readyz")).status_code == 200:
                     break
-            except httpx.TransportError:
-                pass
             await asyncio.sleep(0.5)
+        else:
+            raise RuntimeError("the endpoint did not become ready within five minutes")
         model = (await http.get("/v1/models")).json()["data"][0]["id"]
     until, counts, samples = time.monotonic() + 60 * minutes, Counter[str](), []
     tasks = [client(url, model, until, seed, counts) for seed in range(clients)]
