@@ -164,8 +164,18 @@ def reconfigure(opened: ServeConfig, settings: ServedSettings) -> None:
 
 
 def drain(config: ServeConfig) -> None:
-    """Refuse new answers and wait for the running ones, ``serve.drain_seconds`` at most."""
-    reconfigure(config, ServedSettings.of(config, draining=True))
+    """Refuse new answers and wait for the running ones, ``serve.drain_seconds`` at most.
+
+    A signal that went to all processes at once may have ended Ray's before it came here: then
+    nobody answers, and there is nothing to wait for.
+    """
+    settings = ServedSettings.of(config, draining=True)
+    telling = threading.Thread(target=reconfigure, args=(config, settings), daemon=True)
+    telling.start()
+    telling.join(SPARE_SECONDS)
+    if telling.is_alive():
+        show(f"the cluster has not answered for {SPARE_SECONDS:.0f} s: ending without it")
+        return
     deadline = time.monotonic() + config.serve.drain_seconds + SPARE_SECONDS
     with suppress(TimeoutError):  # Serve's own patience ends after a minute
         serve.delete(APPLICATION)
