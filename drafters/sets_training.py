@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
+from torch.nn import Parameter
 from torch.nn import functional as F
 
 from drafters.sets_data import SetsBatch, SetsData, batch_of, draw_batch
@@ -53,19 +54,25 @@ def batch_loss(found: Predicted, batch: SetsBatch, bystander_weight: float) -> T
 
 def optimizers(model: SetsModel, config: SetsTrainingConfig) -> list[torch.optim.Optimizer]:
     """Muon for the encoder's matrices, AdamW for all else."""
-    named = dict(model.named_parameters())
-    if config.inputs_only:
-        named = {n: p for n, p in named.items() if n.startswith(INPUT_LAYERS)}
+    named = trained_parameters(model, config)
     hidden = {n for n, p in named.items() if n.startswith("encoder.") and p.dim() == 2}
     rate, decay = config.learning_rate, config.weight_decay
     others = [p for name, p in named.items() if name not in hidden]
     found: list[torch.optim.Optimizer] = [torch.optim.AdamW(others, lr=rate, weight_decay=decay)]
     if hidden:
-        matrices = [named[name] for name in hidden]
+        matrices = [p for name, p in named.items() if name in hidden]
         found.append(
             torch.optim.Muon(matrices, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
         )
     return found
+
+
+def trained_parameters(model: SetsModel, config: SetsTrainingConfig) -> dict[str, Parameter]:
+    """All of them, or those of the input layers."""
+    named = dict(model.named_parameters())
+    if config.inputs_only:
+        return {n: p for n, p in named.items() if n.startswith(INPUT_LAYERS)}
+    return named
 
 
 def train_sets_model(
@@ -80,7 +87,8 @@ def train_sets_model(
     """Minimise :func:`batch_loss`; cosine schedule to zero. Every step's batch follows from seed
     and step alone, so that a resumed training sees what an uninterrupted one would."""
     chosen = optimizers(model, config)
-    trained = [p for each in chosen for group in each.param_groups for p in group["params"]]
+    # In the network's own order: the clipped norm is a sum, whose last bits depend on it.
+    trained = list(trained_parameters(model, config).values())
     losses: list[float] = []
     model.train()
     for step in range(first_step, config.steps):
