@@ -24,9 +24,10 @@ from benchmarks.machine import git_commit, machine, versions
 from cluster.configuration import RUNS, load_config
 from cluster.console import progress, show_table
 from drafters.features import PATH_GROUPS, STATIC_GROUPS
-from drafters.order_data import OrderData, concatenate
+from drafters.order_data import OrderData
 from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
 from drafters.order_training import OrderTrainingConfig, accuracy_by_depth, train_order_model
+from drafters.state_data import concatenate
 from models.checkpoint import find_checkpoint
 from models.digests import digest
 from tasks.recordings import record_all

@@ -11,33 +11,17 @@ import torch
 from numpy.typing import NDArray
 
 from drafters.features import StaleTensors
+from drafters.state_data import StateData, stale_tensors
 
 
 @dataclass(frozen=True)
-class OrderData:
-    """States in trajectory order; the states of one block stand side by side.
+class OrderData(StateData):
+    """``ids_RC`` are the tokens of the first probabilities; ``committed_S`` is the position that
+    the target commits from a state."""
 
-    ``row_SL`` points at the row of a masked position, -1 where it is filled, by the token in
-    ``state_SL``; ``ids_RC`` are the tokens of the first probabilities; ``committed_S`` is the
-    position that the target commits from a state; ``left_S`` counts the states of the same block
-    that follow.
-    """
-
-    row_SL: NDArray[np.int32]
-    state_SL: NDArray[np.int32]
-    log_probs_RK: NDArray[np.float16]
     ids_RC: NDArray[np.int32]
-    entropy_R: NDArray[np.float32]
-    log_odds_R: NDArray[np.float32]
-    rank_log_odds_R: NDArray[np.float32]
     committed_S: NDArray[np.int64]
-    left_S: NDArray[np.int64]
-    prompt_end_S: NDArray[np.int64]
     cap_log_odds_S: NDArray[np.float32]
-
-    @property
-    def num_states(self) -> int:
-        return len(self.committed_S)
 
 
 @dataclass(frozen=True)
@@ -52,21 +36,6 @@ class OrderBatch:
     next_BN: torch.Tensor
     depth_BN: torch.Tensor
     valid_BN: torch.Tensor
-
-
-def concatenate(parts: list[OrderData]) -> OrderData:
-    """One data set out of several recordings."""
-    offsets = np.cumsum([0, *(len(part.entropy_R) for part in parts[:-1])])
-    rows = [
-        np.where(part.row_SL >= 0, part.row_SL + offset, -1).astype(np.int32)
-        for part, offset in zip(parts, offsets, strict=True)
-    ]
-    joined = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in OrderData.__dataclass_fields__
-        if name != "row_SL"
-    }
-    return OrderData(row_SL=np.concatenate(rows), **joined)
 
 
 def draw_batch(
@@ -86,22 +55,9 @@ def draw_batch(
 
 def batch_of(data: OrderData, states: NDArray[np.int64], depths: NDArray[np.int64]) -> OrderBatch:
     """The batch of given stale states ``[B]`` and depths ``[B, N]`` (commits made since)."""
-    row = data.row_SL[states]
-    masked = row >= 0
-    stale = StaleTensors(
-        log_probs_BLK=_rows(data.log_probs_RK, row, masked),
-        ids_BLC=torch.from_numpy(
-            token_ids(data.ids_RC[np.maximum(row, 0)], data.state_SL[states], masked)
-        ),
-        entropy_BL=_rows(data.entropy_R, row, masked),
-        log_odds_BL=_rows(data.log_odds_R, row, masked),
-        rank_log_odds_BL=_rows(data.rank_log_odds_R, row, masked),
-        was_masked_BL=torch.from_numpy(masked),
-        prompt_tail_BL=torch.from_numpy(
-            np.arange(row.shape[1])[None, :] < data.prompt_end_S[states][:, None]
-        ),
-        cap_log_odds_B=torch.from_numpy(data.cap_log_odds_S[states]),
-    )
+    row_BL = data.row_SL[states]
+    ids_BLC = token_ids(data.ids_RC[np.maximum(row_BL, 0)], data.state_SL[states], row_BL >= 0)
+    stale = stale_tensors(data, states, ids_BLC, data.cap_log_odds_S[states])
     left = data.left_S[states][:, None]
     later = states[:, None] + np.minimum(depths, left)
     return OrderBatch(
@@ -120,10 +76,3 @@ def token_ids(
     found = np.where(masked_BL[..., None], ids_BLC, -1).astype(np.int64)
     found[..., 0] = np.where(masked_BL, found[..., 0], state_BL)
     return found
-
-
-def _rows(values: NDArray, row: NDArray, masked: NDArray) -> torch.Tensor:
-    """Rows laid out over the block, zeros where the position was filled."""
-    found = values[np.maximum(row, 0)].astype(np.float32)
-    found[~masked] = 0
-    return torch.from_numpy(found)

@@ -1,31 +1,29 @@
 """Training the order model on true path prefixes, and measuring it by depth."""
 
-from collections.abc import Callable
 from dataclasses import fields
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
 from drafters.features import capped_log_odds
 from drafters.order_data import OrderBatch, OrderData, batch_of, draw_batch
 from drafters.order_model import OrderModel
+from drafters.state_data import spread_states
+from drafters.training import Count, DrafterTrainingConfig, Report, Save, keep_nothing, train
 
 
-class OrderTrainingConfig(BaseModel):
+class OrderTrainingConfig(DrafterTrainingConfig):
     """How to train; depths are commits made since the stale state."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    seed: int = 0
-    steps: int = Field(default=4000, ge=1)
-    batch_size: int = Field(default=128, ge=1)
+    steps: Count = 4000
+    batch_size: Count = 128
     """Stale states of a step."""
-    max_depth: int = Field(default=16, ge=1)
+    max_depth: Count = 16
     """The longest path prefix."""
-    prefixes: int = Field(default=16, ge=1)
+    prefixes: Count = 16
     """Prefixes behind each stale state. Many are cheap for a model that encodes the root only; one
     that encodes every state learns as much from one, and more stale states."""
     token_dropout: float = Field(default=0.15, ge=0, le=1)
@@ -34,23 +32,7 @@ class OrderTrainingConfig(BaseModel):
     """Share of positions whose token ids are hidden in the other states: where texts are few, the
     model could learn them by heart. Off, as no gain of it was measured yet."""
     learning_rate: float = Field(default=4e-3, gt=0)
-    warmup: int = 50
-    weight_decay: float = 0.01
-    log_every: int = 100
-
-
-def optimizers(model: OrderModel, config: OrderTrainingConfig) -> list[torch.optim.Optimizer]:
-    """Muon for the encoder's matrices, AdamW for all else: the loss that AdamW alone reaches in 600
-    steps takes it half of them."""
-    named = list(model.named_parameters())
-    hidden = {name for name, p in named if name.startswith("encoder.") and p.dim() == 2}
-    matrices = [p for name, p in named if name in hidden]
-    others = [p for name, p in named if name not in hidden]
-    rate, decay = config.learning_rate, config.weight_decay
-    return [
-        torch.optim.Muon(matrices, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=rate, weight_decay=decay),
-    ]
+    log_every: Count = 100
 
 
 def batch_loss(model: OrderModel, batch: OrderBatch) -> Tensor:
@@ -73,38 +55,18 @@ def train_order_model(
     model: OrderModel,
     data: OrderData,
     config: OrderTrainingConfig,
-    report: Callable[[dict], None],
+    report: Report,
     first_step: int = 0,
-    save: Callable[[int], None] = lambda step: None,
+    save: Save = keep_nothing,
 ) -> None:
-    """Cross-entropy on the true next position; cosine schedule to zero."""
-    chosen = optimizers(model, config)
-    losses: list[float] = []
-    model.train()
-    for step in range(first_step, config.steps):
-        generator = np.random.default_rng((config.seed, step))
-        batch = draw_batch(data, config.batch_size, config.max_depth, config.prefixes, generator)
-        hide_tokens(batch, config.token_dropout, config.position_dropout, generator)
-        loss = batch_loss(model, batch)
-        for optimizer in chosen:
-            for group in optimizer.param_groups:
-                group["lr"] = _rate(step, config)
-        model.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in chosen:
-            optimizer.step()
-        losses.append(loss.item())
-        if (step + 1) % config.log_every == 0 or step + 1 == config.steps:
-            report({"step": step + 1, "loss": sum(losses) / len(losses)})
-            losses = []
-            save(step + 1)
-    model.eval()
+    """Cross-entropy on the true next position of random stale states and path prefixes."""
 
+    def loss_of(draw: np.random.Generator) -> Tensor:
+        batch = draw_batch(data, config.batch_size, config.max_depth, config.prefixes, draw)
+        hide_tokens(batch, config.token_dropout, config.position_dropout, draw)
+        return batch_loss(model, batch)
 
-def _rate(step: int, config: OrderTrainingConfig) -> float:
-    warm = min(1.0, (step + 1) / config.warmup)
-    return config.learning_rate * warm * 0.5 * (1 + float(np.cos(np.pi * step / config.steps)))
+    train(model, dict(model.named_parameters()), loss_of, config, report, first_step, save)
 
 
 @torch.inference_mode()
@@ -118,10 +80,9 @@ def accuracy_by_depth(
     """
     table = {}
     for depth in depths:
-        usable = np.flatnonzero(data.left_S >= depth)
-        if not len(usable):
+        states = spread_states(data, depth, limit)
+        if not len(states):
             continue
-        states = usable[:: max(1, len(usable) // limit)][:limit]
         batch = batch_of(data, states, np.full((len(states), 1), depth))
         predicted = in_chunks(model, batch).argmax(dim=-1)
         stale_order = stale_prediction(batch)

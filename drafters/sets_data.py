@@ -11,35 +11,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from drafters.features import NUM_TOKENS, StaleTensors
+from drafters.features import NUM_TOKENS
 from drafters.sets_model import SetsInput
+from drafters.state_data import StateData, laid_out, stale_tensors
 
 
 @dataclass(frozen=True)
-class SetsData:
-    """States in trajectory order; the states of one block stand side by side.
+class SetsData(StateData):
+    """``state_SL`` is -1 where it is masked; ``tau_log_odds_S`` is what confidences were compared
+    with."""
 
-    ``row_SL`` points at the row of a masked position, -1 where it is filled, by the token in
-    ``state_SL`` (-1 where it is masked); ``left_S`` counts the states of the same block that
-    follow; ``tau_log_odds_S`` is what confidences were compared with.
-    """
-
-    row_SL: NDArray[np.int32]
-    state_SL: NDArray[np.int32]
-    log_probs_RK: NDArray[np.float16]
-    entropy_R: NDArray[np.float32]
-    log_odds_R: NDArray[np.float32]
-    rank_log_odds_R: NDArray[np.float32]
     candidates_RC: NDArray[np.int32]
     scores_RC: NDArray[np.float32]
     hidden_RH: NDArray[np.float16]
-    left_S: NDArray[np.int64]
-    prompt_end_S: NDArray[np.int64]
     tau_log_odds_S: NDArray[np.float32]
-
-    @property
-    def num_states(self) -> int:
-        return len(self.left_S)
 
 
 @dataclass(frozen=True)
@@ -58,21 +43,6 @@ class SetsBatch:
     step_BNL: Tensor
     choice_BNL: Tensor
     valid_BN: Tensor
-
-
-def concatenate(parts: list[SetsData]) -> SetsData:
-    """One data set out of several recordings."""
-    offsets = np.cumsum([0, *(len(part.entropy_R) for part in parts[:-1])])
-    rows = [
-        np.where(part.row_SL >= 0, part.row_SL + offset, -1).astype(np.int32)
-        for part, offset in zip(parts, offsets, strict=True)
-    ]
-    joined = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in SetsData.__dataclass_fields__
-        if name != "row_SL"
-    }
-    return SetsData(row_SL=np.concatenate(rows), **joined)
 
 
 def draw_batch(
@@ -109,30 +79,12 @@ def batch_of(data: SetsData, states: NDArray[np.int64], depths: NDArray[np.int64
 
 
 def _known(data: SetsData, states: NDArray[np.int64], row_BL: NDArray[np.int32]) -> SetsInput:
-    masked = row_BL >= 0
-    own = np.arange(row_BL.shape[1])[None, :] < data.prompt_end_S[states][:, None]
-    stale = StaleTensors(
-        log_probs_BLK=_rows(data.log_probs_RK, row_BL),
-        # The sets model knows its candidates by their embeddings.
-        ids_BLC=torch.full((*row_BL.shape, NUM_TOKENS), -1),
-        entropy_BL=_rows(data.entropy_R, row_BL),
-        log_odds_BL=_rows(data.log_odds_R, row_BL),
-        rank_log_odds_BL=_rows(data.rank_log_odds_R, row_BL),
-        was_masked_BL=torch.from_numpy(masked),
-        prompt_tail_BL=torch.from_numpy(own),
-        cap_log_odds_B=torch.from_numpy(data.tau_log_odds_S[states]),
-    )
-    candidates = np.where(masked[..., None], data.candidates_RC[np.maximum(row_BL, 0)], -1)
+    # The sets model knows its candidates by their embeddings.
+    no_ids_BLC = np.full((*row_BL.shape, NUM_TOKENS), -1)
+    found_BLC = data.candidates_RC[np.maximum(row_BL, 0)].astype(np.int64)
     return SetsInput(
-        stale,
-        candidates_BLC=torch.from_numpy(candidates.astype(np.int64)),
-        scores_BLC=_rows(data.scores_RC, row_BL),
-        hidden_BLH=_rows(data.hidden_RH, row_BL),
+        stale_tensors(data, states, no_ids_BLC, data.tau_log_odds_S[states]),
+        candidates_BLC=torch.from_numpy(np.where((row_BL >= 0)[..., None], found_BLC, -1)),
+        scores_BLC=laid_out(data.scores_RC, row_BL),
+        hidden_BLH=laid_out(data.hidden_RH, row_BL),
     )
-
-
-def _rows(values: NDArray, row_BL: NDArray) -> Tensor:
-    """Rows laid out over the block, zeros where the position was filled."""
-    found = values[np.maximum(row_BL, 0)].astype(np.float32)
-    found[row_BL < 0] = 0
-    return torch.from_numpy(found)

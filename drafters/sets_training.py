@@ -1,36 +1,33 @@
 """Training the sets model on true states some steps ahead, and measuring it by depth."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 from torch.nn import Parameter
 from torch.nn import functional as F
 
 from drafters.sets_data import SetsBatch, SetsData, batch_of, draw_batch
 from drafters.sets_model import INPUT_LAYERS, Predicted, SetsModel
+from drafters.state_data import spread_states
+from drafters.training import Count, DrafterTrainingConfig, Report, Save, keep_nothing, train
 
 
-class SetsTrainingConfig(BaseModel):
+class SetsTrainingConfig(DrafterTrainingConfig):
     """How to train; depths are steps made since the stale state."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    seed: int = 0
-    steps: int = Field(default=2500, ge=1)
-    batch_size: int = Field(default=64, ge=1)
+    steps: Count = 2500
+    batch_size: Count = 64
     """Stale states of a step, each with one later state."""
-    max_depth: int = Field(default=6, ge=1)
+    max_depth: Count = 6
     learning_rate: float = Field(default=1e-3, gt=0)
-    warmup: int = Field(default=50, ge=1)
-    weight_decay: float = 0.01
     bystander_weight: float = Field(default=0.25, ge=0)
     """What the token of a position that is not in the step counts, beside one that is."""
     inputs_only: bool = False
     """Refit the input layers alone: the short calibration of a drafter for another target."""
-    log_every: int = Field(default=50, ge=1)
+    log_every: Count = 50
 
 
 def batch_loss(found: Predicted, batch: SetsBatch, bystander_weight: float) -> Tensor:
@@ -52,21 +49,6 @@ def batch_loss(found: Predicted, batch: SetsBatch, bystander_weight: float) -> T
     return passing + tokens + 0.1 * first / batch.valid_BN.sum().clamp(min=1)
 
 
-def optimizers(model: SetsModel, config: SetsTrainingConfig) -> list[torch.optim.Optimizer]:
-    """Muon for the encoder's matrices, AdamW for all else."""
-    named = trained_parameters(model, config)
-    hidden = {n for n, p in named.items() if n.startswith("encoder.") and p.dim() == 2}
-    rate, decay = config.learning_rate, config.weight_decay
-    others = [p for name, p in named.items() if name not in hidden]
-    found: list[torch.optim.Optimizer] = [torch.optim.AdamW(others, lr=rate, weight_decay=decay)]
-    if hidden:
-        matrices = [p for name, p in named.items() if name in hidden]
-        found.append(
-            torch.optim.Muon(matrices, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
-        )
-    return found
-
-
 def trained_parameters(model: SetsModel, config: SetsTrainingConfig) -> dict[str, Parameter]:
     """All of them, or those of the input layers."""
     named = dict(model.named_parameters())
@@ -80,43 +62,19 @@ def train_sets_model(
     embeddings_VH: Tensor,
     data: SetsData,
     config: SetsTrainingConfig,
-    report: Callable[[dict], None],
+    report: Report,
     first_step: int = 0,
-    save: Callable[[int], None] = lambda step: None,
+    save: Save = keep_nothing,
 ) -> None:
-    """Minimise :func:`batch_loss`; cosine schedule to zero. Every step's batch follows from seed
-    and step alone, so that a resumed training sees what an uninterrupted one would."""
-    chosen = optimizers(model, config)
-    # In the network's own order: the clipped norm is a sum, whose last bits depend on it.
-    trained = list(trained_parameters(model, config).values())
-    losses: list[float] = []
-    model.train()
-    for step in range(first_step, config.steps):
-        generator = np.random.default_rng((config.seed, step))
-        batch = draw_batch(data, config.batch_size, config.max_depth, generator)
+    """Minimise :func:`batch_loss` of random stale states, each with a later one."""
+
+    def loss_of(draw: np.random.Generator) -> Tensor:
+        batch = draw_batch(data, config.batch_size, config.max_depth, draw)
         table = model.project(embeddings_VH)
         found = model(model.encode(batch.known, table), batch.states_BNL, table)
-        loss = batch_loss(found, batch, config.bystander_weight)
-        for optimizer in chosen:
-            for group in optimizer.param_groups:
-                group["lr"] = rate_at(step, config)
-        model.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(trained, 1.0)
-        for optimizer in chosen:
-            optimizer.step()
-        losses.append(loss.item())
-        if (step + 1) % config.log_every == 0 or step + 1 == config.steps:
-            report({"step": step + 1, "of": config.steps, "loss": sum(losses) / len(losses)})
-            losses = []
-            save(step + 1)
-    model.eval()
+        return batch_loss(found, batch, config.bystander_weight)
 
-
-def rate_at(step: int, config: SetsTrainingConfig) -> float:
-    """The learning rate of a step."""
-    warm = min(1.0, (step + 1) / config.warmup)
-    return config.learning_rate * warm * 0.5 * (1 + float(np.cos(np.pi * step / config.steps)))
+    train(model, trained_parameters(model, config), loss_of, config, report, first_step, save)
 
 
 @torch.inference_mode()
@@ -131,10 +89,9 @@ def accuracy_by_depth(
     """
     table = {}
     for depth in depths:
-        usable = np.flatnonzero(data.left_S >= depth)
-        if not len(usable):
+        states = spread_states(data, depth, limit)
+        if not len(states):
             continue
-        states = usable[:: max(1, len(usable) // limit)][:limit]
         counts = np.zeros(5)
         for batch, found in predict(model, embeddings_VH, data, states, depth):
             counts += _count(batch, found)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from models.descent import descend
 from models.doubled import doubled_hidden
 from models.noising import NoisedBatch, Sample, noised_batch
 from models.spec import TargetSpec
@@ -237,14 +238,9 @@ class Trainer:
         bf16 = self.config.matmul_dtype == "bfloat16"
         with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=bf16):
             loss = batch_loss(self.model, batch, self.hidden_fn)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         rate = learning_rate_at(self.step, self.config)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        parameters = list(self.model.parameters())
+        descend(loss, parameters, self.optimizers, rate, self.config.clip_norm)
         self.step += 1
         return loss.item()
 

@@ -16,7 +16,7 @@ from decoders.trace import Trace
 from decoders.trace_store import TraceStore
 from drafters.bundle import save_order_model
 from drafters.features import MAX_BLOCK, NUM_TOKENS, TOP_K
-from drafters.order_data import OrderData, concatenate, draw_batch
+from drafters.order_data import OrderData, draw_batch
 from drafters.order_model import (
     OrderModel,
     OrderModelConfig,
@@ -29,6 +29,7 @@ from drafters.order_training import (
     fit_temperature,
     train_order_model,
 )
+from drafters.state_data import concatenate
 from drafters.survival import fit_survival_scale
 from models.checkpoint import find_checkpoint, target_spec
 from models.config import TargetConfig

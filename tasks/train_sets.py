@@ -17,7 +17,7 @@ from decoders.trace import Trace
 from decoders.trace_store import TraceStore
 from drafters.features import MAX_BLOCK, TOP_K
 from drafters.sets_bundle import load_sets_model, save_sets_model
-from drafters.sets_data import SetsData, concatenate, draw_batch
+from drafters.sets_data import SetsData, draw_batch
 from drafters.sets_model import INPUT_LAYERS, NUM_CANDIDATES, SetsModel, SetsModelConfig
 from drafters.sets_training import (
     SetsTrainingConfig,
@@ -25,6 +25,7 @@ from drafters.sets_training import (
     fit_temperatures,
     train_sets_model,
 )
+from drafters.state_data import concatenate
 from models.checkpoint import find_checkpoint, target_spec
 from models.config import TargetConfig
 from models.digests import digest
@@ -84,7 +85,7 @@ def train_sets(config: TrainSetsConfig, report: Callable[[dict], None]) -> Path:
         *(split_traces(store.load()) for recording, store in pairs if recording.split == "train"),
         strict=True,
     )
-    data = concatenate(list(learnt))
+    data = concatenate(learnt)
     report({"states": data.num_states, "rows": len(data.entropy_R)})
     if not (data.left_S > 0).any():
         raise ValueError(
@@ -99,7 +100,7 @@ def train_sets(config: TrainSetsConfig, report: Callable[[dict], None]) -> Path:
         save_file(model.state_dict(), out / PROGRESS, metadata={"step": str(step)})
 
     train_sets_model(model, embeddings, data, training, report, first_step, save)
-    model.config = calibrated(model, embeddings, concatenate(list(kept_back)), training)
+    model.config = calibrated(model, embeddings, concatenate(kept_back), training)
     report(model.config.model_dump(include={"pass_temperature", "token_temperature"}))
     save_sets_model(model, out)
     held_out = {recording.name: s for recording, s in pairs if recording.split == "heldout"}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from drafters.sets_data import SetsData, batch_of, concatenate, draw_batch
+from drafters.sets_data import SetsData, batch_of, draw_batch
 from drafters.sets_model import INPUT_LAYERS, SetsModel, SetsModelConfig
 from drafters.sets_training import (
     SetsTrainingConfig,
@@ -13,6 +13,7 @@ from drafters.sets_training import (
     fit_temperatures,
     train_sets_model,
 )
+from drafters.state_data import concatenate
 
 BLOCK, HIDDEN, VOCAB, CANDIDATES = 4, 6, 20, 3
 SMALL = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 32, "token_width": 8}
