@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cluster.config import ClusterConfig
@@ -12,6 +11,8 @@ from decoders.options import DecodeOptions
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
 from models.invalid import one_line
+
+# YAML is imported where it is read, so that commands start fast.
 
 RUNS = Path("runs")
 """Where results, traces and the tracking store lie, below the working directory."""
@@ -69,6 +70,8 @@ def validate(model: type[Model], values: Mapping[str, Any], prefix: str = "") ->
 
 def read_mapping(file: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds; an empty file is an empty mapping."""
+    import yaml
+
     try:
         values = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -84,6 +87,8 @@ def read_mapping(file: Path) -> dict[str, Any]:
 
 def parse_setting(text: str) -> tuple[str, Any]:
     """``a.b=value`` as a key and its value, read as YAML."""
+    import yaml
+
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ValueError(f"--set {text!r} must have the form key=value, as in decode.budget=8")

@@ -1,11 +1,18 @@
 """What commands show: results on stdout, everything else on stderr."""
 
 import json
+import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 # rich is imported where it prints, so that commands start fast.
+
+
+def command_line() -> str:
+    """The command as it was typed, to stand beside its results."""
+    return shlex.join(["maskahead", *sys.argv[1:]])
 
 
 def say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""The commands that read the store of runs: compare, promote, report sweep."""
+"""The commands of sweeps: sweep, adopt, compare, promote, report sweep."""
 
 import json
 from pathlib import Path
@@ -6,14 +6,59 @@ from typing import Annotated
 
 import typer
 
-from cluster.configuration import RUNS
-from cluster.console import say, show_table
+from cluster.configuration import RUNS, load_config
+from cluster.console import command_line, log_facts, say, show_table
+from cluster.exits import FAILURE
+from cluster.short_options import ConfigFile, Settings
 
-# What opens the store is imported where it is needed, so that commands start fast.
+# What sweeps, or opens the store, is imported where it is needed, so that commands start fast.
+
+app = typer.Typer()
 
 NAMED = "A run's id or name, a sweep (runs/NAME, stands for its champion), or models:/NAME@ALIAS."
 
 
+@app.command(epilog="Example: maskahead sweep --config configs/sweep.yaml --name first")
+def sweep(
+    config: Annotated[Path, typer.Option(metavar="FILE")] = Path("configs/sweep.yaml"),
+    name: Annotated[str | None, typer.Option(help="Results go to runs/NAME.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a killed sweep.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, run nothing.")] = False,
+    settings: Settings = None,
+) -> None:
+    """Find a target's best decoding setting: record, replay, live trials, leaderboard."""
+    from tune.config import SweepConfig
+    from tune.sweep import run_sweep
+
+    plan = load_config(SweepConfig, config, settings or ())
+    outcome = run_sweep(plan, name, resume, dry_run, command_line())
+    if outcome.folder and outcome.champion is None:
+        raise typer.Exit(FAILURE)
+
+
+@app.command(epilog="Example: maskahead adopt checkpoints/my-sdar --set train_problems=200")
+def adopt(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Checkpoint folder.")],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="Results: runs/adopt-NAME, sweep: runs/NAME. Default: the folder's name."
+        ),
+    ] = None,
+    config_file: ConfigFile = None,
+    settings: Settings = None,
+) -> None:
+    """Make a new target fast: record, train its order model, calibrate, sweep, register."""
+    from tune.adopt import AdoptConfig
+    from tune.adopt import adopt as adopt_target
+
+    plan = load_config(AdoptConfig, config_file, settings or (), {"target.path": target})
+    name = name or Path(target).resolve().name
+    if adopt_target(plan, name, command_line(), log_facts).champion is None:
+        raise typer.Exit(FAILURE)
+
+
+@app.command(epilog="Example: maskahead compare runs/1 runs/2 --out compared.json")
 def compare(
     runs: Annotated[list[str], typer.Argument(metavar="RUN", help=NAMED)],
     out: Annotated[
@@ -32,6 +77,7 @@ def compare(
         say(f"comparison: {out}")
 
 
+@app.command(epilog="Example: maskahead promote runs/1 --alias champion")
 def promote(
     named: Annotated[
         str, typer.Argument(metavar="RUN_OR_VERSION", help=f"{NAMED} Or NAME/VERSION.")

@@ -1,14 +1,12 @@
 """The command ``maskahead load``."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cluster.configuration import RUNS
-from cluster.console import progress, say, show_table
+from cluster.console import command_line, progress, say, show_table
 
 EPILOG = (
     "Examples: maskahead load --concurrency 1,4,16 (what more clients do). "
@@ -102,9 +100,8 @@ def load(
             "limits": limits,
         }
     )
-    command = shlex.join(["maskahead", *sys.argv[1:]])
     with progress("load") as report:
-        found = run_load(config, out, command, report)
+        found = run_load(config, out, command_line(), report)
     models = " and ".join(dict.fromkeys(found["models"].values()))
     show_table(f"{models}, {requests} requests a level; latencies: p50 p99", table_rows(found))
     if ratios := ratio_rows(found):
