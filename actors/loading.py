@@ -15,8 +15,9 @@ from models.fitting import check_room
 from models.fusing import fuse
 from models.int8 import check_int8
 from models.loading import load_model
+from models.opening import AnyTarget, open_target
 from models.ranks import Ranks
-from models.tensor_parallel import AnyTarget, check_tensor_parallel, open_target
+from models.tensor_parallel import check_tensor_parallel
 
 
 def open_engine(

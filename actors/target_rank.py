@@ -77,8 +77,8 @@ class TargetRank:
 
     def _bring_up(self, port: int | None) -> None:
         from actors.loading import check_ranks_fit, load_target
+        from models.leading import LeadingTarget
         from models.ranks import join_ranks, reach_store
-        from models.tensor_parallel import LeadingTarget
 
         config = self.setup.target
         if port is None:
@@ -113,8 +113,8 @@ class TargetRank:
         )
 
     def _follow(self, share: Target, ranks: Ranks) -> None:
+        from models.leading import follow
         from models.ranks import leave_ranks
-        from models.tensor_parallel import follow
 
         try:
             follow(share, ranks)
@@ -209,8 +209,8 @@ class TargetRank:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
+        from models.leading import LeadingTarget
         from models.ranks import leave_ranks
-        from models.tensor_parallel import LeadingTarget
 
         if self._batching is None:
             return

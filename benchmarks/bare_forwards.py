@@ -28,8 +28,8 @@ from decoders.prompts import build_request
 from decoders.request import Request
 from models.checkpoint import find_checkpoint
 from models.digests import digest
+from models.opening import AnyTarget
 from models.target import CopyBatch
-from models.tensor_parallel import AnyTarget
 from models.text import open_codec
 from tasks.files import read_prompts
 

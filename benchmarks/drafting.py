@@ -34,8 +34,8 @@ from decoders.stale import Stale
 from decoders.state import State, fill, masked_positions
 from models.checkpoint import find_checkpoint
 from models.digests import digest
+from models.opening import AnyTarget
 from models.target import NO_PARENT, CopyBatch
-from models.tensor_parallel import AnyTarget
 from models.text import open_codec
 from tasks.files import read_prompts
 

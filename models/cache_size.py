@@ -46,7 +46,7 @@ def cache_size(
 
 
 def has_pool(config: TargetConfig, device: Device) -> bool:
-    """Whether all prefixes lie in one piece of memory (:func:`models.tensor_parallel.open_target`
+    """Whether all prefixes lie in one piece of memory (:func:`models.opening.open_target`
     decides so, too)."""
     on_gpu = not device.is_shared
     return config.forwards in ("buckets", "graphs") or (config.forwards == "auto" and on_gpu)

@@ -17,7 +17,7 @@ from models.checkpoint import find_checkpoint, target_spec
 from models.config import TargetConfig
 from models.digests import digest
 from models.loading import load_model
-from models.tensor_parallel import open_target
+from models.opening import open_target
 from tasks.bundled import problems
 from tasks.problem import Problem, Split
 

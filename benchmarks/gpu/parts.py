@@ -19,8 +19,8 @@ from decoders.proposers.base import Proposer
 from decoders.proposers.registry import open_proposers
 from drafters.config import DrafterConfig
 from models.fusing import fuse
+from models.opening import open_target
 from models.target import Target
-from models.tensor_parallel import open_target
 
 Report = Callable[[int, int], None]
 TYPICAL_PREFIX = 1024

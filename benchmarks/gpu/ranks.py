@@ -12,8 +12,9 @@ from benchmarks.gpu.forwards import measure_forwards, modes
 from benchmarks.gpu.plan import GpuPlan
 from benchmarks.gpu.shapes import random_model
 from benchmarks.gpu.timing import Row
+from models.leading import LeadingTarget, follow
+from models.opening import open_target
 from models.ranks import join_ranks, leave_ranks, open_store, reach_store
-from models.tensor_parallel import LeadingTarget, follow, open_target
 
 RANKS = 2
 PATIENCE = timedelta(minutes=5)

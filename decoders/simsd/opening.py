@@ -10,8 +10,8 @@ from models.config import TargetConfig
 from models.devices import check_device
 from models.full_target import FullTarget
 from models.loading import load_model
+from models.opening import open_target
 from models.spec import TargetSpec
-from models.tensor_parallel import open_target
 from models.text import vocabulary_digest
 
 BUNDLED_SMALL = BUNDLED / "sdar-nano"

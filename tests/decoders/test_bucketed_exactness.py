@@ -7,7 +7,7 @@ import torch
 
 from decoders.options import LOSSLESS
 from decoders.request import Request
-from models.tensor_parallel import open_target
+from models.opening import open_target
 from tests.conftest import tiny_model
 from tests.reference.families import family_spec
 from tests.reference.grid import BUDGETS, LENGTHS, LONGEST, RULES, STOP_IDS, TEMPERATURES, draft

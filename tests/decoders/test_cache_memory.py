@@ -13,8 +13,8 @@ from decoders.loop import Decoder
 from decoders.options import DecodeOptions
 from decoders.request import Request, Result
 from models.cache import GROWTH
+from models.opening import open_target
 from models.target import Target
-from models.tensor_parallel import open_target
 from tests.conftest import tiny_model, tiny_spec
 from tests.reference.company import every_drafter, every_method, staggered, texts
 from tests.reference.families import family_spec

@@ -15,8 +15,8 @@ from decoders.options import METHODS, DecodeOptions
 from decoders.request import Request, Result
 from decoders.trace import TraceRecorder
 from models.config import TargetConfig
+from models.opening import open_target
 from models.target import Target
-from models.tensor_parallel import open_target
 from models.transformer import Transformer
 from tests.conftest import tiny_model
 from tests.reference.editing import naive_editing_decode

@@ -11,7 +11,7 @@ from decoders.options import LOSSLESS
 from decoders.replay import replay
 from decoders.request import Request
 from decoders.trace import TraceRecorder
-from models.tensor_parallel import open_target
+from models.opening import open_target
 from models.transformer import Transformer
 from tests.conftest import tiny_model
 from tests.reference.decoding import naive_decode

@@ -17,7 +17,7 @@ from decoders.refusals import check_request
 from decoders.replay import replay
 from decoders.request import Request
 from decoders.trace import TraceRecorder
-from models.tensor_parallel import open_target
+from models.opening import open_target
 from models.transformer import Attend, Transformer
 from tests.conftest import tiny_model, tiny_spec
 from tests.reference.decoding import naive_decode

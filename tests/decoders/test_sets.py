@@ -17,8 +17,8 @@ from decoders.replay_family import replay_settings
 from decoders.request import Request, Result
 from decoders.state import fill
 from decoders.trace import Trace, TraceRecorder
+from models.opening import open_target
 from models.target import Target
-from models.tensor_parallel import open_target
 from tests.conftest import tiny_model
 from tests.reference.acceptance import is_acceptable
 from tests.reference.decoding import drawn_token, log_odds_of

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from decoders.loop import Decoder, decode
+from models.leading import LeadingTarget, follow
+from models.opening import AnyTarget, open_target
 from models.ranks import Ranks, join_ranks, leave_ranks, open_store, reach_store
 from models.target import Target
-from models.tensor_parallel import AnyTarget, LeadingTarget, follow, open_target, shard_model
+from models.tensor_parallel import shard_model
 from tests.conftest import tiny_model
 from tests.decoders.test_bucketed_exactness import some_requests
 from tests.reference.running import run, tiny_proposers

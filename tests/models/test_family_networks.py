@@ -11,7 +11,7 @@ from torch import Tensor
 
 from models.config import TargetConfig
 from models.loading import load_model
-from models.tensor_parallel import open_target
+from models.opening import open_target
 from models.transformer import Router, Transformer
 from tests.conftest import tiny_model
 from tests.models.test_target import copies, opened

@@ -11,10 +11,11 @@ from decoders.loop import Decoder, decode
 from decoders.request import Request, Result
 from models.checkpoint import save_checkpoint
 from models.config import TargetConfig
+from models.leading import LeadingTarget, follow
 from models.loading import load_model
+from models.opening import AnyTarget, open_target
 from models.ranks import Ranks, join_ranks, leave_ranks, open_store, reach_store
 from models.spec import Experts, TargetSpec
-from models.tensor_parallel import AnyTarget, LeadingTarget, follow, open_target
 from tests.conftest import tiny_model
 from tests.reference.families import FAMILIES, family_spec
 from tests.reference.grid import draft

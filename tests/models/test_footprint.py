@@ -11,8 +11,9 @@ from models.checkpoint import DTYPES, stored_dtype
 from models.footprint import cache_bytes, forward_bytes, need, weight_bytes
 from models.int8 import int8_bytes
 from models.layout import parameter_shapes
+from models.opening import open_target
 from models.spec import TargetSpec
-from models.tensor_parallel import open_target, share_shapes
+from models.tensor_parallel import share_shapes
 from tests.conftest import tiny_model
 from tests.reference.families import FAMILIES, family_spec
 from tests.reference.live_bytes import LiveBytes

@@ -20,8 +20,8 @@ from models.describe import describe_target
 from models.int8 import check_int8, holds_int8, int8_bytes, parameter_bytes, to_int8
 from models.layout import parameter_shapes
 from models.loading import load_model
+from models.opening import open_target
 from models.spec import TargetSpec
-from models.tensor_parallel import open_target
 from models.transformer import Transformer
 from tests.conftest import tiny_model
 from tests.models.test_target import copies

@@ -11,9 +11,10 @@ from decoders.loop import Decoder, decode
 from decoders.request import Request
 from models.checkpoint import save_checkpoint
 from models.config import TargetConfig
+from models.leading import LeadingTarget, follow
 from models.loading import load_model
+from models.opening import open_target
 from models.ranks import Ranks, join_ranks, leave_ranks, open_store, reach_store
-from models.tensor_parallel import LeadingTarget, follow, open_target
 from models.transformer import Transformer
 from tests.conftest import tiny_model
 from tests.reference.families import family_spec

@@ -5,8 +5,8 @@ import pytest
 from models.bucketed_target import BucketedTarget
 from models.config import Forwards
 from models.full_target import FullTarget
+from models.opening import open_target
 from models.target import Target
-from models.tensor_parallel import open_target
 from tests.conftest import tiny_model
 from tests.reference.families import family_spec
 

@@ -14,16 +14,11 @@ from decoders.options import DecodeOptions
 from decoders.proposers.chain import ChainProposer
 from decoders.request import Request, Result, Round
 from models.cache import GROWTH
-from models.ranks import join_ranks, leave_ranks, open_store, reach_store
+from models.leading import LeadingTarget, follow, pack, unpack
+from models.opening import AnyTarget, open_target
+from models.ranks import Ranks, join_ranks, leave_ranks, open_store, reach_store
 from models.target import NO_PARENT, CopyBatch, Target
-from models.tensor_parallel import (
-    LeadingTarget,
-    check_tensor_parallel,
-    follow,
-    pack,
-    sharded_target,
-    unpack,
-)
+from models.tensor_parallel import check_tensor_parallel, shard_model
 from tests.conftest import tiny_model, tiny_spec
 from tests.reference.grid import STOP_IDS, mixed_requests
 from tests.reference.running import outcome, tiny_proposers
@@ -34,10 +29,16 @@ CLOSE = {torch.float64: 1e-12, torch.float32: 1e-5}
 PROMPTS: list[tuple[int, ...]] = [(), (5,), (4, 5, 6, 7), (4, 5, 6, 7, 8, 9), tuple(range(4, 15))]
 
 
+def share(dtype: torch.dtype, ranks: Ranks) -> AnyTarget:
+    model = tiny_model(dtype=dtype)
+    shard_model(model, ranks)
+    return open_target(model, ranks)
+
+
 def follower(port: int, dtype: torch.dtype) -> None:
     torch.set_num_threads(1)
     ranks = join_ranks(reach_store(port), rank=1, size=2, device="cpu", timeout=PATIENCE)
-    follow(sharded_target(tiny_model(dtype=dtype), ranks), ranks)
+    follow(share(dtype, ranks), ranks)
     leave_ranks()
 
 
@@ -48,7 +49,7 @@ def leader(request: pytest.FixtureRequest) -> Iterator[LeadingTarget]:
     child = context.Process(target=follower, args=(store.port, request.param), daemon=True)
     child.start()
     ranks = join_ranks(store, rank=0, size=2, device="cpu", timeout=PATIENCE)
-    leading = LeadingTarget(sharded_target(tiny_model(dtype=request.param), ranks), ranks)
+    leading = LeadingTarget(share(request.param, ranks), ranks)
     yield leading
     leading.stop()
     child.join(20)

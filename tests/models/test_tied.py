@@ -9,9 +9,10 @@ from safetensors.torch import load_file, save_file
 from models.checkpoint import read_spec, save_checkpoint
 from models.config import TargetConfig
 from models.loading import load_model
+from models.opening import open_target
 from models.ranks import Ranks
 from models.spec import TargetSpec
-from models.tensor_parallel import open_target, shard_model
+from models.tensor_parallel import shard_model
 from models.transformer import Transformer
 from tests.conftest import tiny_model
 from tests.models.test_target import copies

@@ -21,8 +21,8 @@ from decoders.request import Request, Result
 from decoders.trace import TraceRecorder
 from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
 from drafters.sets_model import SetsModel, SetsModelConfig
+from models.opening import AnyTarget
 from models.target import Target
-from models.tensor_parallel import AnyTarget
 from models.transformer import Transformer
 
 FIRST_TEXT_ID = 4
