@@ -12,8 +12,7 @@ batches of one.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +21,8 @@ import typer
 
 from actors.loading import open_engine
 from actors.runner import Runner, engine_runner
+from benchmarks.auto_cells import AUTO, DRAFTING, Cell, Setting, cells_of, rules_of
+from benchmarks.comma_lists import numbers
 from benchmarks.machine import git_commit, machine, versions
 from benchmarks.paired import BASELINE, measure
 from benchmarks.spot.cells import Drafting
@@ -30,21 +31,18 @@ from benchmarks.spot.replaying import draft_free_tally, replay_tally
 from cluster.console import progress, show_table
 from decoders.cost_curve import CostCurve
 from decoders.engine import Engine
-from decoders.options import PROPOSERS, DecodeOptions
+from decoders.options import DecodeOptions
 from decoders.prompts import PromptRow
 from decoders.proposers.base import Proposer
 from decoders.trace import Trace
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
-from tasks.bundled import find_task, problems
+from tasks.bundled import problems
 from tasks.whole import write_whole
 
 PROBLEM_SEED = 7
 ORACLE = "oracle-position"
 ORACLE_BUDGETS = (1, 2, 4, 8, 16, 32)
-AUTO = "auto"
-LEARNED = ("order", "sets")
-DRAFTING = (*PROPOSERS, "sets")
 RESAMPLES = 4000
 FEWEST_BATCHES = 8
 """Of fewer, a bootstrap interval would be too narrow to be believed."""
@@ -52,47 +50,6 @@ FEWEST_BATCHES = 8
 Row = dict[str, Any]
 Seconds = Sequence[Sequence[float]] | np.ndarray
 """``[repeat][batch]``."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A method with its budget, and with the mass floor of a learned drafter's tree."""
-
-    method: str
-    budget: int | str
-    gamma: float = 0.0
-
-    @property
-    def label(self) -> str:
-        floor = f" gamma {self.gamma:g}" if self.gamma else ""
-        return f"{self.method} {self.budget}{floor}"
-
-    def over(self, rule: DecodeOptions) -> DecodeOptions:
-        values = {"method": self.method, "budget": self.budget, "gamma": self.gamma}
-        return DecodeOptions.lenient(**(rule.model_dump() | values))
-
-
-def settings_of(methods: Iterable[str], budgets: Iterable[int], gamma: float) -> list[Setting]:
-    """For each method ``auto``, then fixed budgets; those of learned drafters with a mass floor."""
-    found = []
-    for method in methods:
-        found.append(Setting(method, AUTO))
-        floor = gamma if method in LEARNED else 0.0
-        found += [Setting(method, budget, floor) for budget in budgets]
-    return found
-
-
-def rules_of(
-    methods: Sequence[str], caps: Iterable[float], taus: Iterable[float]
-) -> list[tuple[Row, list[str]]]:
-    """Draft-free rules, each with the methods that draft over it."""
-    over_standard = [method for method in methods if method != "sets"]
-    found: list[tuple[Row, list[str]]] = []
-    if over_standard:
-        found += [({"method": "standard", "cap": cap}, over_standard) for cap in caps]
-    if "sets" in methods:
-        found += [({"method": "threshold", "tau": tau}, ["sets"]) for tau in taus]
-    return found
 
 
 def intervals(base: Seconds, own: Seconds, seed: int = 0) -> dict[str, float | None]:
@@ -166,6 +123,27 @@ def measure_cell(
     return found
 
 
+def measure_cells(
+    engine: Engine,
+    device: str,
+    cells: Sequence[Cell],
+    count: int,
+    repeats: int,
+    report: Callable[[int, int], None],
+) -> Iterator[list[Row]]:
+    """The rows of one cell after the other, of ``count`` held-out problems each."""
+    runner = engine_runner(engine, device)
+    for index, cell in enumerate(cells):
+        asked = problems(cell.task, "heldout", count, PROBLEM_SEED)
+        prompts = [PromptRow(id=p.id, prompt=p.prompt) for p in asked]
+
+        def report_all(done: int, of: int, before: int = index) -> None:
+            report(before * of + done, len(cells) * of)
+
+        own = (cell.rule, cell.settings, repeats, report_all)
+        yield [cell.names | row for row in measure_cell(engine, runner, prompts, *own)]
+
+
 def steps_of(engine: Engine, setting: Setting, options: DecodeOptions) -> Row:
     """Of ``auto``: steps of a drafted round, as it expected them and as they came."""
     balance = engine.auto.balance(options)
@@ -213,14 +191,6 @@ def _told(value: float | None, digits: int = 1) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def numbers(text: str, kind: Callable[[str], Any] = float) -> list[Any]:
-    """A comma-separated list."""
-    try:
-        return [kind(part) for part in text.split(",")]
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r}: {error}") from error
-
-
 def main(
     target: Annotated[str, typer.Option(help="Checkpoint folder or bundled name.")] = "sdar-tiny",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float64.")] = "float32",
@@ -240,44 +210,20 @@ def main(
     out: Annotated[Path | None, typer.Option(help="JSON file for the rows.")] = None,
 ) -> None:
     """Tokens/s of `budget: auto` over draft-free decoding's, with intervals, cell by cell."""
-    names = methods.split(",")
-    for name in names:
-        if name not in DRAFTING:
-            raise typer.BadParameter(f"{name!r}: choose from {', '.join(DRAFTING)}")
-    rules = rules_of(names, numbers(caps), numbers(taus))
-    cells = [
-        (task, DecodeOptions.model_validate(rule | {"temperature": t, "batch_size": size}), own)
-        for task in dict.fromkeys(tasks.split(","))
-        for size in numbers(batch_sizes, int)
-        for t in numbers(temperatures)
-        for rule, methods_of_rule in rules
-        for own in [settings_of(methods_of_rule, numbers(budgets, int), gamma)]
-    ]
-    for task, rule, settings in cells:
-        find_task(task)
-        for setting in settings:
-            setting.over(rule)  # refused now, not when its turn comes
+    cells = cells_of(
+        tasks=tasks.split(","),
+        batch_sizes=numbers(batch_sizes, int),
+        temperatures=numbers(temperatures),
+        rules=rules_of(methods.split(","), numbers(caps), numbers(taus)),
+        budgets=numbers(budgets, int),
+        gamma=gamma,
+    )
     config = TargetConfig.model_validate({"path": target, "dtype": dtype, "device": device})
-    engine = open_engine(config, DrafterConfig(), [*names, ORACLE])
-    runner = engine_runner(engine, device)
+    engine = open_engine(config, DrafterConfig(), [*methods.split(","), ORACLE])
     rows: list[Row] = []
     with progress("auto") as show:
-        for index, (task, rule, settings) in enumerate(cells):
-            asked = problems(task, "heldout", count, PROBLEM_SEED)
-            prompts = [PromptRow(id=p.id, prompt=p.prompt) for p in asked]
-            found = measure_cell(
-                engine,
-                runner,
-                prompts,
-                rule,
-                settings,
-                repeats,
-                lambda n, of, i=index: show(i * of + n, len(cells) * of),
-            )
-            knob = "cap" if rule.method == "standard" else "tau"
-            cell = {"task": task, "batch": rule.batch_size, "T": rule.temperature}
-            cell |= {"rule": f"{knob} {getattr(rule, knob):g}"}
-            rows += [cell | row for row in found]
+        for found in measure_cells(engine, device, cells, count, repeats, show):
+            rows += found
             if out is not None:
                 facts = {"commit": git_commit(), "machine": machine(), "versions": versions()}
                 facts |= {"target": config.model_dump(), "repeats": repeats, "rows": rows}

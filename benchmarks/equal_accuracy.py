@@ -17,8 +17,8 @@ from typing import Annotated, Any
 import typer
 
 from actors.runner import Runner, open_runner
-from benchmarks.auto_promise import numbers
 from benchmarks.certificate import certify
+from benchmarks.comma_lists import numbers
 from benchmarks.machine import git_commit, machine, versions
 from benchmarks.paired import Measured, measure, summarize
 from benchmarks.spot.scoring import Correct, accuracy

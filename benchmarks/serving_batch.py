@@ -22,7 +22,8 @@ from typing import Annotated, Any
 import typer
 
 from actors.loading import open_engine
-from benchmarks.auto_promise import FEWEST_BATCHES, intervals, numbers
+from benchmarks.auto_promise import FEWEST_BATCHES, intervals
+from benchmarks.comma_lists import numbers
 from benchmarks.machine import git_commit, machine, versions
 from benchmarks.serving_runs import (
     Run,

@@ -7,8 +7,8 @@ import pytest
 
 from actors.loading import open_engine
 from actors.runner import engine_runner
+from benchmarks.auto_cells import AUTO, cells_of, rules_of, settings_of
 from benchmarks.auto_promise import (
-    AUTO,
     FEWEST_BATCHES,
     ORACLE,
     ORACLE_BUDGETS,
@@ -16,8 +16,6 @@ from benchmarks.auto_promise import (
     intervals,
     measure_cell,
     oracle_allows,
-    rules_of,
-    settings_of,
     table_rows,
 )
 from benchmarks.paired import BASELINE
@@ -173,3 +171,13 @@ def test_sets_are_compared_with_threshold_decoding_and_orders_with_standard() ->
         over = setting.over(DecodeOptions(method="threshold", tau=0.95))
         assert (over.method, over.tau) == ("sets", 0.95)
         assert over.draft_free() == DecodeOptions(method="threshold", tau=0.95)
+
+
+def test_a_cell_says_its_names_and_one_that_cannot_run_is_refused_before_any_does() -> None:
+    rules = rules_of(["chain", "sets"], [0.9], [0.95])
+    cells = cells_of(["words"], [1, 4], [0.0], rules, [8], 0.03)
+    names = [(cell.names["batch"], cell.names["rule"]) for cell in cells]
+    assert names == [(1, "cap 0.9"), (1, "tau 0.95"), (4, "cap 0.9"), (4, "tau 0.95")]
+    for tasks, budgets, said in ((["sums"], [8], "'sums'"), (["words"], [8, 400], "400")):
+        with pytest.raises(ValueError, match=said):
+            cells_of(tasks, [1], [0.0], rules, budgets, 0.03)
