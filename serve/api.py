@@ -51,6 +51,15 @@ def build_api(service: Service) -> FastAPI:
         journal=Journal(operation),
         metrics=service.metrics,
     )
+    add_answer_routes(api, service)
+    add_token_routes(api, service)
+    add_model_routes(api, service)
+    add_health_routes(api, service)
+    return api
+
+
+def add_answer_routes(api: FastAPI, service: Service) -> None:
+    """Completions and chats, whole or as server-sent events."""
 
     @api.post("/v1/completions", response_model=Completion, responses=STREAMED)
     async def completions(body: CompletionRequest) -> Response:
@@ -68,7 +77,9 @@ def build_api(service: Service) -> FastAPI:
             return await event_stream(chunks, body.include_usage)
         return _plain(await chat(service, job))
 
-    add_token_routes(api, service)
+
+def add_model_routes(api: FastAPI, service: Service) -> None:
+    """The list of the one served model, and the model itself."""
 
     @api.get("/v1/models")
     async def models() -> dict[str, Any]:
@@ -78,6 +89,10 @@ def build_api(service: Service) -> FastAPI:
     async def model(name: str) -> dict[str, Any]:
         service.check_model(name)
         return model_card(service)
+
+
+def add_health_routes(api: FastAPI, service: Service) -> None:
+    """What probes and Prometheus ask."""
 
     @api.get("/healthz")
     async def healthz() -> dict[str, str]:
@@ -106,8 +121,6 @@ def build_api(service: Service) -> FastAPI:
         except Exception:  # the page itself says that the target does not answer
             facts = None
         return Response(service.metrics.page(facts), media_type=CONTENT_TYPE)
-
-    return api
 
 
 async def target_facts(service: Service) -> dict[str, Any]:
