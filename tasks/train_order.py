@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict
-from safetensors.torch import load_file, save_file
 
 from decoders.rules import cap_log_odds
 from decoders.state import State
 from decoders.trace import Trace
 from decoders.trace_store import TraceStore
 from drafters.bundle import save_order_model
-from drafters.features import MAX_BLOCK, NUM_TOKENS, TOP_K
+from drafters.features import NUM_TOKENS, TOP_K
 from drafters.order_data import OrderData, draw_batch
 from drafters.order_model import (
     OrderModel,
@@ -31,35 +29,33 @@ from drafters.order_training import (
 )
 from drafters.state_data import concatenate
 from drafters.survival import fit_survival_scale
-from models.checkpoint import find_checkpoint, target_spec
-from models.config import TargetConfig
+from models.checkpoint import find_checkpoint
 from models.digests import digest
 from models.text import vocabulary_digest
-from tasks.recordings import Recording, record_all
+from tasks.drafter_training import (
+    PROGRESS,
+    TrainDrafterConfig,
+    check_learnable,
+    padded,
+    resume,
+    saving,
+    split_traces,
+)
+from tasks.recordings import record_all
 
 DEPTHS = range(1, 9)
-PROGRESS = "progress.safetensors"
-KEPT_BACK = 20
-"""One training trace of so many is not learnt from: the drafter's temperature is fitted on it."""
 CALIBRATION_STATES = 4000
 CHANCE = 0.01
 """Differences of accuracy up to this are none."""
 
 
-class TrainOrderConfig(BaseModel):
+class TrainOrderConfig(TrainDrafterConfig):
     """``configs/train-order.yaml``: what to record of which target, and how to learn from it.
 
     Recordings of training problems are learnt from (those at T>0: how long a draw lasts); those of
     held-out problems measure.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    out: str
-    traces: str
-    """Folder of the recordings, which are made where they are missing."""
-    target: TargetConfig = TargetConfig()
-    recordings: tuple[Recording, ...]
     model: OrderModelConfig = OrderModelConfig()
     training: OrderTrainingConfig = OrderTrainingConfig()
 
@@ -120,13 +116,6 @@ def draws_of(trace: Trace, max_depth: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(margins, dtype=np.float32), np.array(survived, dtype=bool)
 
 
-def padded(rows: np.ndarray, width: int, empty: float) -> np.ndarray:
-    """The first ``width`` columns, as many as there are."""
-    out = np.full((len(rows), width), empty, dtype=rows.dtype)
-    out[:, : rows.shape[1]] = rows[:, :width]
-    return out
-
-
 def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Path:
     """Train, or go on training from the last saved step; returns the drafter's folder."""
     out = Path(config.out)
@@ -138,10 +127,9 @@ def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Pat
         if recording.split == "train" and recording.temperature > 0:
             drawn += [draws_of(trace, config.training.max_depth) for trace in store.load()]
         elif recording.split == "train":
-            traces = list(store.load())
-            back = set(range(0, len(traces), KEPT_BACK))
-            learnt.append(order_data(t for i, t in enumerate(traces) if i not in back))
-            kept_back.append(order_data(t for i, t in enumerate(traces) if i in back))
+            own, back = split_traces(store.load())
+            learnt.append(order_data(own))
+            kept_back.append(order_data(back))
     data = concatenate(learnt)
     report({"states": data.num_states, "rows": len(data.entropy_R)})
     torch.manual_seed(config.training.seed)
@@ -150,11 +138,7 @@ def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Pat
     model = build_order_model(config.model.model_copy(update={"vocabulary": vocabulary}))
     first_step = resume(model, out)
 
-    def save(step: int) -> None:
-        out.mkdir(parents=True, exist_ok=True)
-        save_file(model.state_dict(), out / PROGRESS, metadata={"step": str(step)})
-
-    train_order_model(model, data, config.training, report, first_step, save)
+    train_order_model(model, data, config.training, report, first_step, saving(model, out))
     model.config = calibrated(model, concatenate(kept_back), config.training)
     if drawn:
         margins, survived = (np.concatenate(part) for part in zip(*drawn, strict=True))
@@ -176,18 +160,7 @@ def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Pat
 def check_recordings(config: TrainOrderConfig) -> None:
     """Raise ``ValueError``, before anything is recorded, for recordings that cannot be learnt from:
     too few, of one name, or of a target without an order to learn."""
-    names = [recording.name for recording in config.recordings]
-    if len(set(names)) < len(names):
-        raise ValueError(f"recordings: names {names} must each be there once")
-    spec = target_spec(config.target)
-    if not 2 <= spec.block_size <= MAX_BLOCK:
-        raise ValueError(
-            f"target.path {config.target.path!r} has blocks of {spec.block_size}; an order model "
-            f"needs blocks of 2 to {MAX_BLOCK}"
-        )
-    for recording in config.recordings:
-        if recording.split == "train" and recording.count * len(recording.tasks) < 2:
-            raise ValueError(f"recordings.{recording.name}: at least 2 problems are needed")
+    check_learnable(config, "an order model")
     if not any(r.split == "train" and r.temperature == 0 for r in config.recordings):
         raise ValueError("recordings: one of split train at temperature 0 is needed to learn from")
 
@@ -216,24 +189,6 @@ def ids_help(found: Mapping[str, Any]) -> bool:
     return bool(with_ids >= without - CHANCE)
 
 
-def resume(model: torch.nn.Module, out: Path) -> int:
-    """Take up saved weights; the optimizer's moments start afresh."""
-    from safetensors import safe_open
-
-    path = out / PROGRESS
-    if not path.exists():
-        return 0
-    try:
-        model.load_state_dict(load_file(path))
-    except RuntimeError as error:
-        raise ValueError(
-            f"out {str(out)!r} holds the unfinished training of another network; choose another "
-            "folder, or delete it"
-        ) from error
-    with safe_open(path, framework="pt") as file:
-        return int(file.metadata()["step"])
-
-
 def make_card(
     model: OrderModel, data: OrderData, config: TrainOrderConfig, held_out: dict[str, TraceStore]
 ) -> dict:
@@ -247,15 +202,11 @@ def make_card(
             with hidden_tokens(model):
                 found["with_tokens_hidden"] = accuracy_by_depth(model, states, DEPTHS)
         measured[name] = {"rule": store.manifest().rule, **found}
-    folder = find_checkpoint(config.target.path)
-    told = config.model_copy(
-        update={"target": config.target.model_copy(update={"path": folder.name})}
-    )
     return {
         "parameters": model.num_parameters,
         "training_states": data.num_states,
-        "target_digest": digest(folder),
-        "config": told.model_dump(exclude={"out", "traces"}),
+        "target_digest": digest(find_checkpoint(config.target.path)),
+        "config": config.told(),
         "held_out": measured,
         "reads_tokens": model.tokens is not None and all(map(ids_help, measured.values())),
     }

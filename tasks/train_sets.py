@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict
-from safetensors.torch import save_file
 from torch import Tensor
 
 from decoders.rules import cap_log_odds
 from decoders.trace import Trace
 from decoders.trace_store import TraceStore
-from drafters.features import MAX_BLOCK, TOP_K
+from drafters.features import TOP_K
 from drafters.sets_bundle import load_sets_model, save_sets_model
 from drafters.sets_data import SetsData, draw_batch
 from drafters.sets_model import INPUT_LAYERS, NUM_CANDIDATES, SetsModel, SetsModelConfig
@@ -27,15 +26,20 @@ from drafters.sets_training import (
 )
 from drafters.state_data import concatenate
 from models.checkpoint import find_checkpoint, target_spec
-from models.config import TargetConfig
 from models.digests import digest
 from models.embeddings import read_embeddings
-from tasks.recordings import Recording, record_all
-from tasks.train_order import PROGRESS, padded, resume
+from tasks.drafter_training import (
+    PROGRESS,
+    TrainDrafterConfig,
+    check_learnable,
+    padded,
+    resume,
+    saving,
+    split_traces,
+)
+from tasks.recordings import record_all
 
 DEPTHS = range(1, 6)
-KEPT_BACK = 20
-"""One training trace of so many is not learnt from: the temperatures are fitted on it."""
 CALIBRATION_STATES = 500
 
 
@@ -51,20 +55,13 @@ class SetsSizes(BaseModel):
     token_width: int = SetsModelConfig.model_fields["token_width"].default
 
 
-class TrainSetsConfig(BaseModel):
+class TrainSetsConfig(TrainDrafterConfig):
     """``configs/train-sets.yaml``: what to record of which target, and how to learn from it.
 
     Recordings need ``tau``; those of training problems are learnt from, those of held-out problems
     measure.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    out: str
-    traces: str
-    """Folder of the recordings, which are made where they are missing."""
-    target: TargetConfig = TargetConfig()
-    recordings: tuple[Recording, ...]
     model: SetsSizes = SetsSizes()
     training: SetsTrainingConfig = SetsTrainingConfig()
     start_from: str | None = None
@@ -81,10 +78,12 @@ def train_sets(config: TrainSetsConfig, report: Callable[[dict], None]) -> Path:
     training = config.training.model_copy(update={"inputs_only": config.start_from is not None})
     stores = record_all(config.recordings, config.target, Path(config.traces), report, hidden=True)
     pairs = list(zip(config.recordings, stores, strict=True))
-    learnt, kept_back = zip(
-        *(split_traces(store.load()) for recording, store in pairs if recording.split == "train"),
-        strict=True,
-    )
+    laid_out = [
+        tuple(sets_data(part) for part in split_traces(store.load()))
+        for recording, store in pairs
+        if recording.split == "train"
+    ]
+    learnt, kept_back = zip(*laid_out, strict=True)
     data = concatenate(learnt)
     report({"states": data.num_states, "rows": len(data.entropy_R)})
     if not (data.left_S > 0).any():
@@ -95,11 +94,7 @@ def train_sets(config: TrainSetsConfig, report: Callable[[dict], None]) -> Path:
     embeddings = read_embeddings(folder, spec)
     first_step = resume(model, out)
 
-    def save(step: int) -> None:
-        out.mkdir(parents=True, exist_ok=True)
-        save_file(model.state_dict(), out / PROGRESS, metadata={"step": str(step)})
-
-    train_sets_model(model, embeddings, data, training, report, first_step, save)
+    train_sets_model(model, embeddings, data, training, report, first_step, saving(model, out))
     model.config = calibrated(model, embeddings, concatenate(kept_back), training)
     report(model.config.model_dump(include={"pass_temperature", "token_temperature"}))
     save_sets_model(model, out)
@@ -114,22 +109,12 @@ def train_sets(config: TrainSetsConfig, report: Callable[[dict], None]) -> Path:
 def check_recordings(config: TrainSetsConfig) -> None:
     """Raise ``ValueError``, before anything is recorded, for recordings that cannot be learnt
     from."""
-    names = [recording.name for recording in config.recordings]
-    if len(set(names)) < len(names):
-        raise ValueError(f"recordings: names {names} must each be there once")
+    check_learnable(config, "a sets model")
     for recording in config.recordings:
         if recording.tau is None:
             raise ValueError(f"recordings.{recording.name}: tau is missing; sets drafts over it")
-        if recording.split == "train" and recording.count * len(recording.tasks) < 2:
-            raise ValueError(f"recordings.{recording.name}: at least 2 problems are needed")
     if not any(recording.split == "train" for recording in config.recordings):
         raise ValueError("recordings: one of split train is needed to learn from")
-    block = target_spec(config.target).block_size
-    if not 2 <= block <= MAX_BLOCK:
-        raise ValueError(
-            f"target.path {config.target.path!r} has blocks of {block}; a sets model needs blocks "
-            f"of 2 to {MAX_BLOCK}"
-        )
 
 
 def start_model(config: TrainSetsConfig, hidden_size: int, target_digest: str) -> SetsModel:
@@ -146,14 +131,6 @@ def start_model(config: TrainSetsConfig, hidden_size: int, target_digest: str) -
     kept = {n: t for n, t in old.state_dict().items() if not n.startswith(INPUT_LAYERS)}
     model.load_state_dict(kept, strict=False)
     return model
-
-
-def split_traces(traces: Iterable[Trace]) -> tuple[SetsData, SetsData]:
-    """What is learnt from, and what is kept back."""
-    found = list(traces)
-    back = [trace for index, trace in enumerate(found) if index % KEPT_BACK == 0]
-    learnt = [trace for index, trace in enumerate(found) if index % KEPT_BACK]
-    return sets_data(learnt), sets_data(back)
 
 
 def sets_data(traces: Iterable[Trace]) -> SetsData:
@@ -236,13 +213,6 @@ def make_card(
         }
         for name, store in held_out.items()
     }
-    told = config.model_copy(
-        update={
-            "target": config.target.model_copy(
-                update={"path": find_checkpoint(config.target.path).name}
-            )
-        }
-    )
     return {
         "parameters": model.num_parameters,
         "input_parameters": sum(
@@ -252,6 +222,6 @@ def make_card(
         "target_digest": model.config.target_digest,
         "loss": "binary cross-entropy of passing tau, cross-entropy of the target's present token "
         "among the stale candidates, and of the top position where none passes",
-        "config": told.model_dump(exclude={"out", "traces"}),
+        "config": config.told(),
         "held_out": measured,
     }

@@ -19,7 +19,8 @@ from drafters.config import DrafterConfig
 from drafters.features import StaleTensors
 from drafters.order_data import batch_of
 from models.config import TargetConfig
-from tasks.train_order import PROGRESS, TrainOrderConfig, ids_help, order_data, train_order
+from tasks.drafter_training import PROGRESS
+from tasks.train_order import TrainOrderConfig, ids_help, order_data, train_order
 from tests.text_target import save_text_target
 
 

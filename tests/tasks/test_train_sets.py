@@ -20,7 +20,8 @@ from models.checkpoint import find_checkpoint, read_spec
 from models.config import TargetConfig
 from models.embeddings import read_embeddings
 from models.loading import load_model
-from tasks.train_sets import PROGRESS, TrainSetsConfig, sets_data, train_sets
+from tasks.drafter_training import PROGRESS
+from tasks.train_sets import TrainSetsConfig, sets_data, train_sets
 from tests.text_target import save_text_target
 
 
