@@ -1,7 +1,8 @@
 """Lines over lines, drawn for a page (PNG) and for a browser (HTML)."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.whole import write_whole
@@ -15,64 +16,103 @@ Panels = dict[str, dict[str, Line]]
 """Panel to line to its points, by rising x."""
 
 
-def save_png(title: str, x: str, panels: Panels, path: Path) -> None:
-    """One figure, for a page."""
+@dataclass(frozen=True)
+class Chart:
+    """Panels under one title, with one legend: a label has the same colour in every panel."""
+
+    title: str
+    x: str
+    panels: Panels
+    even: bool = False
+    """Whether the values of x stand at even distances, as those do that crowd at one end."""
+
+    @property
+    def labels(self) -> list[str]:
+        return list(dict.fromkeys(label for lines in self.panels.values() for label in lines))
+
+    @property
+    def places(self) -> dict[float, float]:
+        """Where a value of x stands."""
+        values = sorted(
+            {x for lines in self.panels.values() for xs, _ in lines.values() for x in xs}
+        )
+        return {x: float(index) if self.even else x for index, x in enumerate(values)}
+
+
+def styles(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Colour and marker by label. More than ten come in pairs of a dark and a light tone, so that
+    labels which follow each other look akin."""
     from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    palette = colormaps["tab10" if len(labels) <= 10 else "tab20"]
+    return {
+        label: (to_hex(palette(index % palette.N)), MARKERS[index // palette.N % len(MARKERS)])
+        for index, label in enumerate(labels)
+    }
+
+
+def save_png(chart: Chart, path: Path) -> None:
+    """One figure, for a page; its legend stands beside the panels, where it hides no point."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows = math.ceil(len(panels) / COLUMNS)
+    rows = math.ceil(len(chart.panels) / COLUMNS)
     figure = Figure(figsize=(11, 0.6 + 3.6 * rows), layout="constrained")
     grid = figure.subplots(rows, COLUMNS, squeeze=False).flatten()
-    for axes in grid[len(panels) :]:
+    for axes in grid[len(chart.panels) :]:
         axes.set_axis_off()
-    for axes, (panel, lines) in zip(grid, panels.items(), strict=False):
-        # Of the usual ten colours an eleventh line would be taken for the first.
-        colours = colormaps["tab10" if len(lines) <= 10 else "tab20"]
-        for index, (label, (xs, ys)) in enumerate(lines.items()):
-            shape = MARKERS[index // colours.N % len(MARKERS)]
-            colour = colours(index % colours.N)
-            axes.plot(xs, ys, marker=shape, markersize=3, color=colour, label=label or None)
-        axes.set(title=panel, xlabel=x)
+    places, looks = chart.places, styles(chart.labels)
+    drawn = {}
+    for axes, (panel, lines) in zip(grid, chart.panels.items(), strict=False):
+        for label, (xs, ys) in lines.items():
+            colour, marker = looks[label]
+            points = [places[x] for x in xs], ys
+            (drawn[label],) = axes.plot(*points, marker=marker, markersize=3, color=colour)
+        axes.set(title=panel, xlabel=chart.x)
+        if chart.even:
+            axes.set_xticks(list(places.values()), [f"{x:g}" for x in places])
         axes.grid(alpha=0.3)
-        if any(lines):
-            axes.legend(fontsize=7)
-    figure.suptitle(title)
+    if any(drawn):
+        named = [label for label in chart.labels if label]
+        figure.legend(
+            [drawn[label] for label in named], named, fontsize=8, loc="outside right upper"
+        )
+    figure.suptitle(chart.title)
     partial = path.with_name(f".{path.name}.partial")
     FigureCanvasAgg(figure).print_png(str(partial))
     partial.replace(path)
 
 
-def save_html(name: str, figures: Mapping[str, tuple[str, Panels]], path: Path) -> None:
-    """All figures in one page, called ``name``, that needs nothing else: title to (name of x,
-    panels)."""
-    from plotly.colors import qualitative
+def save_html(name: str, charts: Sequence[Chart], path: Path) -> None:
+    """All charts in one page, called ``name``, that needs nothing else."""
     from plotly.graph_objects import Figure, Scatter
     from plotly.subplots import make_subplots
 
     parts: list[str] = []
-    for title, (x, panels) in figures.items():
-        rows = math.ceil(len(panels) / COLUMNS)
-        figure: Figure = make_subplots(rows, COLUMNS, subplot_titles=list(panels))
-        labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
-        palette = qualitative.Plotly if len(labels) <= 10 else qualitative.Dark24
+    for chart in charts:
+        rows = math.ceil(len(chart.panels) / COLUMNS)
+        figure: Figure = make_subplots(rows, COLUMNS, subplot_titles=list(chart.panels))
+        places, looks = chart.places, styles(chart.labels)
         shown: set[str] = set()
-        for index, lines in enumerate(panels.values()):
+        for index, lines in enumerate(chart.panels.values()):
             row, column = divmod(index, COLUMNS)
             for label, (xs, ys) in lines.items():
                 line = Scatter(
-                    x=xs,
+                    x=[places[x] for x in xs],
                     y=ys,
                     mode="lines+markers",
                     name=label,
                     legendgroup=label,
                     showlegend=label not in shown,
-                    marker_color=palette[labels.index(label) % len(palette)],
+                    marker_color=looks[label][0],
                 )
                 shown.add(label)
                 figure.add_trace(line, row + 1, column + 1)
-            figure.update_xaxes(title_text=x, row=row + 1, col=column + 1)
-        figure.update_layout(title=title, height=140 + 320 * rows)
+            figure.update_xaxes(title_text=chart.x, row=row + 1, col=column + 1)
+        if chart.even:
+            figure.update_xaxes(tickvals=list(places.values()), ticktext=[f"{x:g}" for x in places])
+        figure.update_layout(title=chart.title, height=140 + 320 * rows)
         parts.append(figure.to_html(full_html=False, include_plotlyjs=not parts))
     body = "\n".join(parts)
     write_whole(path, f'<!doctype html>\n<meta charset="utf-8">\n<title>{name}</title>\n{body}\n')

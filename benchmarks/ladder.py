@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from actors.runner import Runner, open_runner
 from benchmarks.certificate import certify
-from benchmarks.figures import save_png
+from benchmarks.figures import Chart, Panels, save_png
 from benchmarks.machine import git_commit, machine, versions
 from benchmarks.paired import Measured, measure, summarize
 from benchmarks.spot.found import Table
@@ -228,7 +228,8 @@ def write(
     plots = {}
     for column in ("nfe_cut", "speed"):
         plots[column] = out / f"ladder-{column}.png"
-        save_png(f"{table.title}: {column} by rung", "rung", panels(table, column), plots[column])
+        chart = Chart(f"{table.title}: {column} by rung", "rung", panels(table, column))
+        save_png(chart, plots[column])
     lines = [f"# {table.title}", "", f"`{command}`", "", table.note, ""]
     lines += [*(f"![{path.stem}]({path.name})" for path in plots.values()), "", *rows_of(table), ""]
     told = {name: value for name, value in facts.items() if name != "config"}
@@ -239,9 +240,9 @@ def write(
     write_whole(out / "report.md", "\n".join([*lines, ""]))
 
 
-def panels(table: Table, column: str) -> dict[str, dict[str, tuple[list[float], list[float]]]]:
+def panels(table: Table, column: str) -> Panels:
     """A panel for every task: the column over the number of the rung."""
-    found: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
+    found: Panels = {}
     for task in dict.fromkeys(row["task"] for row in table.rows):
         values = [float(row[column]) for row in table.rows if row["task"] == task]
         found[task] = {column: (list(map(float, range(len(values)))), values)}

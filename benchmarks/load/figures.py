@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Line, Panels, save_html, save_png
+from benchmarks.figures import Chart, Line, Panels, save_html, save_png
 from benchmarks.load.client import Sample
 from benchmarks.load.config import LoadConfig
 from benchmarks.load.summary import Turn
@@ -25,14 +25,12 @@ def save_figures(
 ) -> None:
     """``latency.png``; ``levels.png`` where there are several levels; both in ``load.html``."""
     unit = {"closed": "clients", "open": "requests a second"}[config.loop]
-    spreads = _spreads(measured, unit)
-    figures = {SPREAD: ("seconds", spreads)}
-    save_png(SPREAD, "seconds", spreads, out / "latency.png")
+    charts = [Chart(SPREAD, "seconds", _spreads(measured, unit))]
+    save_png(charts[0], out / "latency.png")
     if len(levels) > 1:
-        panels = _over_levels(levels)
-        figures[GROWTH] = unit, panels
-        save_png(GROWTH, unit, panels, out / "levels.png")
-    save_html("Load", figures, out / "load.html")
+        charts.append(Chart(GROWTH, unit, _over_levels(levels)))
+        save_png(charts[1], out / "levels.png")
+    save_html("Load", charts, out / "load.html")
 
 
 def _spreads(measured: Sequence[tuple[float, Mapping[str, Sequence[Turn]]]], unit: str) -> Panels:

@@ -1,11 +1,11 @@
 """The report's figures: lines read off its tables, drawn for a page (PNG) and a browser (HTML)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.figures import Line, Panels, save_html, save_png
-from benchmarks.spot.found import Table
+from benchmarks.figures import Chart, Line, Panels, save_html, save_png
+from benchmarks.spot.found import Row, Table
 from cluster.console import plain
 
 HTML = "figures.html"
@@ -22,6 +22,8 @@ class Plot:
     ys: tuple[str, ...]
     panels: tuple[str, ...]
     lines: tuple[str, ...] = ()
+    even: bool = False
+    """As :attr:`Chart.even`."""
 
     def title(self, table: Table) -> str:
         return f"{table.title}: {' and '.join(self.ys)} by {self.x}".replace("_", " ")
@@ -43,15 +45,21 @@ PLOTS = (
         "temperature",
         "T",
         ("nfe_factor",),
-        ("task",),
-        ("method", "budget", "verification"),
+        ("budget", "task"),
+        ("method", "verification"),
     ),
     Plot("acceptance", "acceptance", "depth", ("rate",), ("task", "T"), ("method",)),
     Plot("reliability", "reliability", "predicted", ("accepted",), ("task",), ("T",)),
     Plot(
-        "capped", "capped", "value", ("factor_standard",), ("task",), ("rule", "method", "budget")
+        "capped",
+        "capped",
+        "value",
+        ("factor_standard",),
+        ("budget", "task"),
+        ("rule", "method"),
+        even=True,
     ),
-    Plot("capped_accuracy", "capped", "value", ("accuracy",), ("task",), ("rule",)),
+    Plot("capped_accuracy", "capped", "value", ("accuracy",), ("task",), ("rule",), even=True),
 )
 
 
@@ -62,7 +70,7 @@ def read_panels(plot: Plot, table: Table) -> Panels:
     """
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     columns = _columns(plot, table)
-    for row in table.rows:
+    for row in sorted(table.rows, key=_by_first_seen(plot.panels + plot.lines, table)):
         for column in columns:
             x, y = row.get(plot.x), row.get(column)
             if x is None or y is None:
@@ -75,6 +83,13 @@ def read_panels(plot: Plot, table: Table) -> Panels:
         panel: {line: _unzip(sorted(points)) for line, points in lines.items()}
         for panel, lines in found.items()
     }
+
+
+def _by_first_seen(names: Sequence[str], table: Table) -> Callable[[Row], list[int]]:
+    """Sorts rows so that panels stand beside their like, and lines too; the values of every column
+    keep the order of the table."""
+    seen = {name: list(dict.fromkeys(row[name] for row in table.rows)) for name in names}
+    return lambda row: [seen[name].index(row[name]) for name in names]
 
 
 def _columns(plot: Plot, table: Table) -> list[str]:
@@ -99,7 +114,7 @@ def save_plots(tables: Mapping[str, Table], folder: Path) -> dict[str, list[Path
     """Every plot whose table has points, as PNG, and all of them in one HTML page; returns the
     PNG files by table."""
     files: dict[str, list[Path]] = {}
-    figures: dict[str, tuple[str, Panels]] = {}
+    charts: list[Chart] = []
     for plot in PLOTS:
         table = tables[plot.table]
         panels = read_panels(plot, table)
@@ -107,9 +122,8 @@ def save_plots(tables: Mapping[str, Table], folder: Path) -> dict[str, list[Path
         if not panels:
             path.unlink(missing_ok=True)
             continue
-        title = plot.title(table)
-        figures[title] = plot.x, panels
-        save_png(title, plot.x, panels, path)
+        charts.append(Chart(plot.title(table), plot.x, panels, plot.even))
+        save_png(charts[-1], path)
         files.setdefault(table.name, []).append(path)
-    save_html("SPOT", figures, folder / HTML)
+    save_html("SPOT", charts, folder / HTML)
     return files

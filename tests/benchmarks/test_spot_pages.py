@@ -3,11 +3,12 @@
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.figures import save_html, save_png
+from benchmarks.figures import Chart, save_html, save_png
 from benchmarks.spot.config import SpotConfig
 from benchmarks.spot.found import Table
 from benchmarks.spot.logbook import metrics
@@ -68,11 +69,24 @@ def test_a_star_stands_for_all_columns_that_begin_so() -> None:
     }
 
 
+def test_labels_and_panels_keep_the_order_of_the_table_column_by_column() -> None:
+    kinds = [("b", "x"), ("a", "x"), ("b", "w"), ("a", "w")]
+    table = Table("t", "T", (), [{"n": 1, "y": 2.0, "one": o, "two": t} for o, t in kinds], "")
+    panels = read_panels(Plot("t", "t", "n", ("y",), (), ("one", "two")), table)
+    assert list(panels[""]) == ["b, x", "b, w", "a, x", "a, w"]
+
+
+def test_even_places_stand_one_apart_in_every_panel() -> None:
+    panels = {"p": {"l": ([0.0, 0.9], [1.0, 2.0])}, "q": {"l": ([0.9, 1.0], [1.0, 2.0])}}
+    assert Chart("", "cap", panels, even=True).places == {0.0: 0.0, 0.9: 1.0, 1.0: 2.0}
+    assert Chart("", "cap", panels).places == {0.0: 0.0, 0.9: 0.9, 1.0: 1.0}
+
+
 def test_plots_are_written_as_png_and_as_one_page(tmp_path: Path) -> None:
-    panels = read_panels(PLOT, TABLE)
-    save_png("Main", "budget", panels, tmp_path / "main.png")
+    chart = Chart("Main", "budget", read_panels(PLOT, TABLE), even=True)
+    save_png(chart, tmp_path / "main.png")
     assert (tmp_path / "main.png").read_bytes().startswith(b"\x89PNG")
-    save_html("SPOT", {"Main": ("budget", panels), "Again": ("x", panels)}, tmp_path / "f.html")
+    save_html("SPOT", [chart, replace(chart, title="Again", even=False)], tmp_path / "f.html")
     page = (tmp_path / "f.html").read_text()
     assert page.count("Plotly.newPlot") >= 2
     assert "Main" in page
