@@ -167,9 +167,9 @@ def judge(
     positions = np.concatenate(asked)
     logits_RV = suppress_mask_token(logits_RV, spec.mask_token_id)
     if start == 0 and set(states[0]) == {spec.mask_token_id}:
-        # An empty prompt: nothing but masks is seen, so all rows are equal, and rounding, which
-        # differs between devices, must not choose among them.
-        logits_RV[1:] = logits_RV[0]
+        # An empty prompt: nothing but masks is seen, so all rows of the root are equal, and
+        # rounding, which differs between devices, must not choose among them.
+        logits_RV[1 : len(asked[0])] = logits_RV[0]
     warm = options.temperature > 0
     noise = _noise(sequence, start, states, asked, logits_RV.device) if warm else None
     sampling = (options.temperature, options.top_k, options.top_p)

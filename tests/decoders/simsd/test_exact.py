@@ -1,6 +1,7 @@
 """``verify: exact`` is lossless: the exactness matrix, with a small model that knows nothing."""
 
 import random
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -68,10 +69,12 @@ def test_the_target_as_its_own_drafter_needs_one_forward_a_block() -> None:
     """It drafts what it will commit, and it reads the text itself: even a block's first forward
     carries drafts."""
     model = model_of(torch.float64)
-    for temperature in (0.0, 1.0):
+    for temperature, length in product((0.0, 1.0), (0, 8)):
         options = exact(temperature, 1.0, "top1", 0, ignore_stop=True, max_new_tokens=16)
-        request = Request("a", prompt_of(8), options, 5)
+        request = Request("a", prompt_of(length), options, 5)
         result = run(Target(model), [request], {"simsd": SimSD(SmallModel(Target(model)))})["a"]
         rounds = [(r.kind, r.drafts, r.accepted) for r in result.rounds if r.kind != "prefill"]
         assert rounds[:3] == [("verify", 3, 3)] * 3
         assert result.nfe == 4
+        free = replace(request, options=options.draft_free())
+        assert commits(result) == commits(run(Target(model), [free])["a"])
