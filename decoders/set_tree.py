@@ -76,14 +76,11 @@ class SetTree:
             self._reach(node)
 
     def _steps(self, state: State, said: StepFactors) -> list[tuple[Step, float]]:
-        """As many steps that no heavier ones can crowd out: D that leave something to do."""
-        most = self.budget
-        while True:
-            steps = likeliest_steps(said, most)
-            fruitful = sum(not self.barren(fill(state, step)) for step, _ in steps)
-            if fruitful >= self.budget or len(steps) < most:
-                return steps
-            most *= 4
+        """As many steps that no heavier ones can crowd out: D that leave something to do, and D
+        ends where they are wanted."""
+        return likeliest_steps(
+            said, self.budget, lambda step: self.barren(fill(state, step)), self.keep_ends
+        )
 
     def _reach(self, parent: Node) -> None:
         """Take in where a node's steps lead; a better way to an expanded node is handed on."""

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from decoders.set_steps import MOST_TOKENS, StepFactors, best_choices, likeliest_steps
+from decoders.state import BlockEnd, fill
 
 
 def random_factors(seed: int, masked: int, candidates: int) -> StepFactors:
@@ -66,9 +67,29 @@ def test_fewer_steps_are_the_first_of_more() -> None:
     assert likeliest_steps(factors, 5) == likeliest_steps(factors, 20)[:5]
 
 
+@pytest.mark.parametrize("limit", [3, 99])
+def test_steps_that_end_the_text_or_the_block_crowd_none_out(limit: int) -> None:
+    mask, stops = 99, (10, 13, 16)
+    for seed in range(20):
+        factors = random_factors(seed, 2 + seed % 3, 3)
+        root = tuple(np.where(np.isfinite(factors.pass_logits), mask, 50 + seed % 2 * -40).tolist())
+        end = BlockEnd(mask, 0, limit, stops)
+        if end.finished(root):
+            continue
+        every = likeliest_steps(factors, 500)
+        for most in (1, 6):
+            ends = [e for e in every if end.finished(fill(root, e[0]))][:most]
+            others = [e for e in every if not end.finished(fill(root, e[0]))][:most]
+            asked = factors, most, lambda step, root=root, end=end: end.finished(fill(root, step))
+            expected = sorted([*ends, *others], key=lambda entry: -entry[1])
+            found = likeliest_steps(*asked, keep_ends=True)
+            assert [mass for _, mass in found] == [mass for _, mass in expected]
+            assert [m for _, m in likeliest_steps(*asked)] == [mass for _, mass in others]
+
+
 def test_the_best_choices_are_the_best_sums() -> None:
     options = np.random.default_rng(0).normal(size=(4, 3))
-    found = [total for _, total in best_choices(options, 10)]
+    found = [total for _, total, _ in best_choices(options, 10)]
     sums = [
         sum(row[i] for row, i in zip(options, c, strict=True)) for c in product(range(3), repeat=4)
     ]

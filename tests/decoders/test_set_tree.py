@@ -91,6 +91,21 @@ def test_finished_states_are_drafted_only_where_they_are_wanted() -> None:
     assert [d.state for d in drafts[: -len(ends)]] == [d.state for d in grown(1, 10).drafts()]
 
 
+def test_a_tree_behind_a_sure_end_of_the_text_is_grown_as_fast() -> None:
+    """All of the likeliest steps end the text, in more ways than could be listed."""
+    length, root = 16, (MASK,) * 16
+    log_probs = np.tile(np.log([0.9, 0.1]), (length, 1))
+    logits = np.array([9.0, *[0.0] * (length - 1)])
+
+    def factors(state: State) -> StepFactors:
+        open_logits = np.where(np.array(state) == MASK, logits, -math.inf)
+        return StepFactors(open_logits, np.tile([2, 3], (length, 1)), log_probs)
+
+    tree = SetTree(root, 4, 0.0, lambda state: state[0] != MASK, MASK)
+    grow_set_trees([tree], lambda asks: [[factors(s) for s in states] for _, states in asks])
+    assert [(d.state[0], d.state.count(2)) for d in tree.drafts()] == [(MASK, 1)] * 4
+
+
 def test_the_mass_of_a_state_counts_every_way_to_it() -> None:
     folded = 0
     for seed in range(10):
