@@ -19,6 +19,8 @@ class Counters:
     accepted: int = 0
     round_drafts: int = 0
     """Of the last round."""
+    joined: int = 0
+    """Times that a request joined the batch; a parked one joins again."""
     finished: int = 0
     parked: int = 0
     """Times that a request was taken out of the batch because memory was short."""
@@ -51,6 +53,7 @@ class EngineStats:
     drafts: int
     accepted: int
     round_drafts: int
+    joined: int
     finished: int
     parked: int
     passed: int

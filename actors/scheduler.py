@@ -99,6 +99,7 @@ class Scheduler:
                 return
             member = self.line[index]
             self.line = [each for each in self.line if each is not member]
+            self.counters.joined += 1
             self.counters.passed += index
             self.running[member.id] = member
             self.decoder.join(member.decoding)

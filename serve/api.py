@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
+from actors.engine_stats import EngineStats
 from serve.answers import Chunks, chat, chat_chunks, completion, completion_chunks
 from serve.errors import DOCUMENTED, RETRY_AFTER, ApiError, as_api_error, install_handlers
 from serve.guard import Guard
@@ -107,25 +108,26 @@ def add_health_routes(api: FastAPI, service: Service) -> None:
             reason = f"ending: {service.num_answers} answers are under way"
             return ApiError(503, reason, code="draining", headers=RETRY_AFTER).response()
         try:
-            facts = await target_facts(service)
+            stats = await engine_stats(service)
         except Exception as error:
             reason = f"the target does not answer: {type(error).__name__} {error}"
             return ApiError(503, reason, code="not_ready", headers=RETRY_AFTER).response()
-        return JSONResponse({"status": "ready", **facts})
+        running, waiting = stats.running, stats.waiting
+        return JSONResponse({"status": "ready", "running": running, "waiting": waiting})
 
     @api.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """What Prometheus scrapes."""
         try:
-            facts = await target_facts(service)
+            stats = await engine_stats(service)
         except Exception:  # the page itself says that the target does not answer
-            facts = None
-        return Response(service.metrics.page(facts), media_type=CONTENT_TYPE)
+            stats = None
+        return Response(service.metrics.page(stats), media_type=CONTENT_TYPE)
 
 
-async def target_facts(service: Service) -> dict[str, Any]:
-    """State of the target; raises when it does not answer in time."""
-    return await asyncio.wait_for(service.backend.facts(), READY_TIMEOUT)
+async def engine_stats(service: Service) -> EngineStats:
+    """How the target's engine stands; raises when it does not answer in time."""
+    return await asyncio.wait_for(service.backend.stats(), READY_TIMEOUT)
 
 
 def model_card(service: Service) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from ray.util import get_current_placement_group
 
 from actors.batching import BatchingEngine
+from actors.engine_stats import EngineStats
 from actors.loading import cache_tokens, open_engine
 from actors.target_group import TargetGroup
 from actors.ticket import Delta
@@ -19,8 +20,8 @@ class Backend(Protocol):
 
     def stream(self, request: Request, stop: Sequence[str]) -> AsyncGenerator[Delta, None]: ...
 
-    async def facts(self) -> dict[str, Any]:
-        """State of the target; raises when it does not answer."""
+    async def stats(self) -> EngineStats:
+        """How the target's engine stands; raises when it does not answer."""
         ...
 
     def check(self) -> None:
@@ -43,9 +44,9 @@ class LocalBackend:
     def stream(self, request: Request, stop: Sequence[str]) -> AsyncGenerator[Delta, None]:
         return self.batching.stream(request, stop)
 
-    async def facts(self) -> dict[str, Any]:
+    async def stats(self) -> EngineStats:
         self.batching.check()
-        return {"running": self.batching.num_running, "waiting": self.batching.num_waiting}
+        return self.batching.stats()
 
     def check(self) -> None:
         self.batching.check()
@@ -70,9 +71,9 @@ class GroupBackend:
     def stream(self, request: Request, stop: Sequence[str]) -> AsyncGenerator[Delta, None]:
         return self._group.stream(request, stop)
 
-    async def facts(self) -> dict[str, Any]:
+    async def stats(self) -> EngineStats:
         facts = await asyncio.to_thread(self._group.facts)
-        return {key: facts[key] for key in ("running", "waiting")}
+        return EngineStats(**facts["stats"])
 
     def check(self) -> None:
         """Nothing here can break for good: the group heals by itself."""

@@ -1,14 +1,13 @@
 """Prometheus metrics of one replica. ``serve/grafana.json`` shows them."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from actors.engine_stats import EngineStats
 from decoders.request import Result
 from serve.account import Account
 from serve.config import ServeConfig
+from serve.engine_metrics import EngineCollector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -16,11 +15,6 @@ _RATES = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.
 _PER_TOKEN = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 _DRAFTS = (0.0, 1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 20.0, 32.0, 64.0, 128.0, 256.0)
 
-GAUGES = {
-    "batch_size": "Answers in the batch",
-    "queue_length": "Answers that wait for a place in the batch",
-    "target_ready": "Whether the target answers",
-}
 COUNTERS = {
     "prompt_tokens": "Tokens of prompts",
     "completion_tokens": "Tokens of answers",
@@ -51,10 +45,10 @@ class Metrics:
         self._requests = Counter("maskahead_requests", said, labels, registry=registry)
         said, labels = "Completions and chats by how they ended", ["method", "ending"]
         self._jobs = Counter("maskahead_jobs", said, labels, registry=registry)
-        self._gauges = {
-            name: Gauge(f"maskahead_{name}", text, registry=registry)
-            for name, text in GAUGES.items()
-        }
+        said = "Whether the target answers"
+        self._ready = Gauge("maskahead_target_ready", said, registry=registry)
+        self._engine = EngineCollector()
+        registry.register(self._engine)
         self._counters = {
             name: Counter(f"maskahead_{name}", text, ["method"], registry=registry)
             for name, text in COUNTERS.items()
@@ -104,13 +98,11 @@ class Metrics:
                 self._count(method, "drafts", round.drafts)
                 self._count(method, "drafts_accepted", round.accepted)
 
-    def page(self, facts: Mapping[str, Any] | None) -> bytes:
-        """The metrics as Prometheus reads them, with the target's ``facts`` of this moment
-        (``None``: it does not answer)."""
-        self._gauges["target_ready"].set(facts is not None)
-        if facts is not None:
-            self._gauges["batch_size"].set(facts["running"])
-            self._gauges["queue_length"].set(facts["waiting"])
+    def page(self, stats: EngineStats | None) -> bytes:
+        """The metrics as Prometheus reads them, with the engine's ``stats`` of this moment
+        (``None``: the target does not answer)."""
+        self._ready.set(stats is not None)
+        self._engine.stats = stats
         return generate_latest(self.registry)
 
     def _count(self, method: str, name: str, number: int) -> None:

@@ -8,6 +8,7 @@ import httpx
 import openai
 import pytest
 
+from actors.engine_stats import EngineStats
 from decoders.request import Request
 from serve.answers import completion_chunks
 from serve.backends import LocalBackend
@@ -197,17 +198,17 @@ def test_more_answers_than_wait_are_refused_until_some_end(
 def test_closing_the_chunks_takes_the_answer_out_of_the_batch(service: Service) -> None:
     fields = {"model": MODEL, "prompt": "hi", "max_tokens": 400, "n": 2} | ENDLESS
 
-    async def run() -> dict[str, Any]:
+    async def run() -> EngineStats:
         job = service.completion_job(CompletionRequest.model_validate(fields))
         chunks = completion_chunks(service, job, include_usage=False)
         await anext(chunks)
-        assert (await service.backend.facts())["running"] == 2
+        assert (await service.backend.stats()).running == 2
         await chunks.aclose()
-        while (facts := await service.backend.facts())["running"]:
+        while (stats := await service.backend.stats()).running:
             await asyncio.sleep(0.005)
-        return facts
+        return stats
 
-    assert asyncio.run(asyncio.wait_for(run(), 10)) == {"running": 0, "waiting": 0}
+    assert asyncio.run(asyncio.wait_for(run(), 10)).waiting == 0
 
 
 def test_options_of_one_request_leave_the_next_alone(client: openai.AsyncOpenAI) -> None:

@@ -101,7 +101,7 @@ def test_a_lost_rank_or_drafter_is_told_and_rebuilt(
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
             job = http.post("/v1/completions", json=LONG)
             task = asyncio.create_task(job)
-            while service.num_answers == 0 or not (await service.backend.facts())["running"]:
+            while service.num_answers == 0 or not (await service.backend.stats()).running:
                 await asyncio.sleep(0.01)
             await asyncio.to_thread(kill_own, lost)
             response = await task

@@ -122,7 +122,7 @@ def test_an_answer_that_takes_too_long_ends(
 
     async def run() -> httpx.Response:
         response = await http.post("/v1/completions", json=body)
-        while (await service.backend.facts())["running"]:
+        while (await service.backend.stats()).running:
             await asyncio.sleep(0.005)
         return response
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import serve.engine_metrics
 import serve.metrics
+from actors.engine_stats import EngineStats
 from serve.api import build_api
 from serve.app import open_service
 from serve.config import ServeConfig
@@ -63,6 +66,9 @@ def test_counters_are_the_sums_of_usages(http: httpx.AsyncClient) -> None:
     assert found["maskahead_time_to_first_text_seconds_count"] == 3
     assert found["maskahead_target_ready"] == 1
     assert found["maskahead_batch_size"] == found["maskahead_queue_length"] == 0
+    assert found["maskahead_engine_joined_total"] == found["maskahead_engine_finished_total"] == 4
+    for name in ("commits", "drafts", "drafts_accepted"):
+        assert found[f"maskahead_engine_{name}_total"] == found[f"maskahead_{name}_total"] > 0
     assert 'maskahead_requests_total{route="/v1/completions",status="400"} 1.0' in page
     assert f'model="{MODEL}"' in page
 
@@ -104,7 +110,10 @@ def test_the_dashboard_asks_for_metrics_that_exist(http: httpx.AsyncClient) -> N
     assert len(panels) >= 10
     assert asked - known.keys() == set()
     shown = {re.sub(r"_(total|bucket)$", "", name) for name in asked}
-    kept = {f"maskahead_{name}" for name in (*serve.metrics.COUNTERS, *serve.metrics.HISTOGRAMS)}
+    engine = serve.engine_metrics.GAUGES | serve.engine_metrics.COUNTERS
+    assert {field for field, _ in engine.values()} == {each.name for each in fields(EngineStats)}
+    names = (*serve.metrics.COUNTERS, *serve.metrics.HISTOGRAMS, *engine)
+    kept = {f"maskahead_{name}" for name in names}
     assert kept - shown == set(), "everything that is kept is shown"
     labels = set(re.findall(r"by \((\w+)\)", " ".join(queries)))
     assert labels == {"le", "method", "status", "ending"}
@@ -130,3 +139,6 @@ def test_prompt_tokens_of_the_cache_are_counted(http: httpx.AsyncClient) -> None
     kept, found = asyncio.run(run())
     assert kept[0] == 0 < kept[1]
     assert found["maskahead_cached_prompt_tokens_total"] == kept[1]
+    assert found["maskahead_cache_hit_tokens_total"] == kept[1]
+    assert found["maskahead_cache_miss_tokens_total"] > 0
+    assert 0 < found["maskahead_cache_kept_tokens"] < found["maskahead_cache_tokens"]

@@ -12,6 +12,7 @@ import pytest
 from ray import serve
 from ray.util import placement_group_table
 
+from actors.engine_stats import EngineStats
 from cluster.session import Resources
 from models.config import TargetConfig
 from serve.app import open_service, serve_application
@@ -126,17 +127,18 @@ def test_a_group_of_two_ranks_serves_the_same_answers(
         seen = [(each.round, each.sight) for delta in deltas for each in delta.rounds]
         return "".join(delta.text for delta in deltas), seen
 
-    async def run() -> tuple[Any, Any, dict[str, Any]]:
-        return await told(grouped), await told(service), await grouped.backend.facts()
+    async def run() -> tuple[Any, Any, EngineStats]:
+        return await told(grouped), await told(service), await grouped.backend.stats()
 
     try:
-        with_two, with_one, facts = asyncio.run(run())
+        with_two, with_one, stats = asyncio.run(run())
     finally:
         grouped.backend.close()
     assert with_two[0] == with_one[0]
     assert [round for round, _ in with_two[1]] == [round for round, _ in with_one[1]]
     assert shapes(with_two[1]) == shapes(with_one[1])
-    assert facts == {"running": 0, "waiting": 0}
+    assert (stats.running, stats.waiting) == (0, 0)
+    assert stats.commits == sum(len(step) for round, _ in with_two[1] for step in round.steps)
 
 
 def shapes(seen: list[Any]) -> list[Any]:
