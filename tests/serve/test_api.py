@@ -2,19 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable
+from time import sleep
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
-from actors.engine_stats import EngineStats
 from decoders.request import Request
-from serve.answers import completion_chunks
+from serve.api import build_api
 from serve.backends import LocalBackend
-from serve.schema import CompletionRequest
 from serve.service import Service
 from tests.serve.conftest import MODEL
+from tests.serve.listening import listening
 
 MESSAGES: Any = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
 SAMPLED: dict[str, Any] = {"model": MODEL, "temperature": 1.0, "seed": 11}
@@ -195,20 +195,28 @@ def test_more_answers_than_wait_are_refused_until_some_end(
     assert later.status_code == 200
 
 
-def test_closing_the_chunks_takes_the_answer_out_of_the_batch(service: Service) -> None:
-    fields = {"model": MODEL, "prompt": "hi", "max_tokens": 400, "n": 2} | ENDLESS
-
-    async def run() -> EngineStats:
-        job = service.completion_job(CompletionRequest.model_validate(fields))
-        chunks = completion_chunks(service, job, include_usage=False)
-        await anext(chunks)
-        assert (await service.backend.stats()).running == 2
-        await chunks.aclose()
-        while (stats := await service.backend.stats()).running:
-            await asyncio.sleep(0.005)
-        return stats
-
-    assert asyncio.run(asyncio.wait_for(run(), 10)).waiting == 0
+def test_a_client_that_leaves_frees_its_places_within_one_block(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over a socket, with every place taken, by the engine's own count of filled positions."""
+    assert isinstance(service.backend, LocalBackend)
+    engine = service.backend.batching
+    target, num_answers = engine.engine.target, engine.max_batch
+    whole = target.forward
+    monkeypatch.setattr(target, "forward", lambda batch: sleep(0.05) or whole(batch))
+    one: dict[str, Any] = {"model": MODEL, "prompt": "hi", "max_tokens": 1}
+    one |= {"maskahead": {"method": "standard"}}
+    own = one["maskahead"] | {"events": True, "ignore_stop": True}
+    body = one | {"max_tokens": 400, "n": num_answers, "stream": True, "maskahead": own}
+    with listening(build_api(service)) as url, httpx.Client(base_url=url, timeout=60) as http:
+        with http.stream("POST", "/v1/completions", json=body) as response:
+            next(response.iter_lines())
+            left = engine.stats()
+        effort = http.post("/v1/completions", json=one).json()["usage"]["maskahead"]
+    stats = engine.stats()
+    assert (left.running, stats.running, stats.waiting) == (num_answers, 0, 0)
+    filled = stats.commits - left.commits - effort["nfe"]  # standard: one position a forward
+    assert filled <= num_answers * service.spec.block_size
 
 
 def test_options_of_one_request_leave_the_next_alone(client: openai.AsyncOpenAI) -> None:
