@@ -103,7 +103,7 @@ def load(
     with progress("load") as report:
         found = run_load(config, out, command_line(), report)
     models = " and ".join(dict.fromkeys(found["models"].values()))
-    show_table(f"{models}, {requests} requests a level; latencies: p50 p99", table_rows(found))
+    show_table(f"{models}, {requests} requests a level; latencies: p50 p95 p99", table_rows(found))
     if ratios := ratio_rows(found):
         show_table("url / against, with its 95 % interval", ratios)
         say(same_texts(found))

@@ -17,7 +17,7 @@ from benchmarks.load.figures import save_figures
 from benchmarks.load.loops import Done, closed_loop, open_loop, poisson_arrivals
 from benchmarks.load.questions import read_questions
 from benchmarks.load.summary import Turn, compare, summarize
-from benchmarks.machine import machine, versions
+from benchmarks.machine import git_commit, machine, versions
 from tasks.whole import write_whole
 
 KEY = "MASKAHEAD_API_KEY"
@@ -40,6 +40,7 @@ def run_load(config: LoadConfig, out: Path, command: str, report: Report) -> dic
     models, measured = asyncio.run(_measure(config, out / "samples.jsonl", report))
     found = {
         "command": command,
+        "commit": git_commit(),
         "versions": versions(),
         "machine": machine(),
         "settings": config.model_dump(mode="json"),

@@ -26,8 +26,12 @@ def table_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _spread(values: dict[str, float] | None, scale: float = 1) -> str | None:
-    """The median and p99."""
-    return None if values is None else " ".join(f"{values[p] * scale:.3g}" for p in ("p50", "p99"))
+    """p50, p95 and p99."""
+    return (
+        None
+        if values is None
+        else " ".join(f"{values[p] * scale:.3g}" for p in ("p50", "p95", "p99"))
+    )
 
 
 RATIOS = {
