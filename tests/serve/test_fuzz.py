@@ -29,8 +29,8 @@ SLOW_BUT_WELL = [
     HealthCheck.filter_too_much,
     HealthCheck.data_too_large,
 ]
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "15"))
-"""Requests a route."""
+EXAMPLES = os.environ.get("FUZZ_EXAMPLES")
+"""Of every kind, where more than the usual few are asked for: 1,000 take minutes."""
 PATHS = ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize")
 ENCODINGS = ("utf-8", "utf-16", "utf-32", "latin-1", "utf-7")
 
@@ -62,7 +62,7 @@ async def send(http: httpx.AsyncClient, path: str, body: bytes, kind: str) -> ht
     return await asyncio.wait_for(http.post(path, content=body, headers=headers), 20)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW_BUT_WELL)
+@settings(max_examples=int(EXAMPLES or 40), deadline=None, suppress_health_check=SLOW_BUT_WELL)
 @given(
     path=st.sampled_from(PATHS), fields=st.dictionaries(st.sampled_from(FIELDS), JSON), data=JSON
 )
@@ -76,7 +76,7 @@ def test_any_json_is_answered(
     assert service.num_answers == 0
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW_BUT_WELL)
+@settings(max_examples=int(EXAMPLES or 40), deadline=None, suppress_health_check=SLOW_BUT_WELL)
 @given(
     path=st.sampled_from(PATHS),
     body=st.binary(max_size=60)
@@ -121,7 +121,9 @@ def test_requests_made_from_the_served_schema_conform_to_it(service: Service) ->
     for operation in operations:
         strategy = operation.as_strategy()
 
-        @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=SLOW_BUT_WELL)
+        @settings(
+            max_examples=int(EXAMPLES or 15), deadline=None, suppress_health_check=SLOW_BUT_WELL
+        )
         @given(case=strategy)
         def conforms(case: schemathesis.Case) -> None:
             case.call_and_validate(checks=checks)
