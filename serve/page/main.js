@@ -13,13 +13,21 @@ const form = new Form(find("form"));
 const replay = new Replay(find("replay"), show);
 let columns = [];
 let running = null;
+let meeting = null;
 let drawing = false;
 
-async function meet() {
+// One at a time: Enter in the key's field changes it and submits the form.
+function meet() {
+  meeting ??= greet().finally(() => (meeting = null));
+  return meeting;
+}
+
+async function greet() {
   find("problem").textContent = "";
   try {
     const model = await servedModel(form.key);
     form.serve(model);
+    form.fields.key.removeAttribute("aria-invalid");
     find("model").textContent = described(model);
     find("run").disabled = false;
   } catch (error) {
@@ -123,9 +131,10 @@ function refuse(error) {
 }
 
 function askForKey() {
-  const label = find("key");
-  label.hidden = false;
-  label.querySelector("input").focus();
+  const { key } = form.fields;
+  find("key").hidden = false;
+  if (form.key) key.setAttribute("aria-invalid", "true");
+  key.focus();
 }
 
 // Run and Stop take turns; the keyboard stays where it was.

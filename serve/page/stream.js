@@ -1,5 +1,9 @@
 // The endpoint as the page sees it: what it serves, and watched answers of it.
 
+const NO_KEY =
+  "This endpoint asks for an API key. The page keeps it in the field, until you leave or reload.";
+const WRONG_KEY = "The endpoint does not accept this API key.";
+
 export class EndpointError extends Error {
   constructor(message, status) {
     super(message);
@@ -7,19 +11,17 @@ export class EndpointError extends Error {
   }
 }
 
-const headersWith = (key) => (key ? { Authorization: `Bearer ${key}` } : {});
-
 export async function servedModel(key) {
-  const response = await ask("v1/models", { headers: headersWith(key) });
+  const response = await ask("v1/models", key);
   return (await response.json()).data[0];
 }
 
 // Calls onChoice with every choice of every chunk, in order; ends when the answer does.
 export async function stream(request, key, signal, onChoice) {
   const route = "messages" in request ? "v1/chat/completions" : "v1/completions";
-  const response = await ask(route, {
+  const response = await ask(route, key, {
     method: "POST",
-    headers: { "Content-Type": "application/json", ...headersWith(key) },
+    headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ ...request, stream: true }),
     signal,
   });
@@ -32,15 +34,17 @@ export async function stream(request, key, signal, onChoice) {
   throw new EndpointError("The stream ended before the answer was complete.");
 }
 
-async function ask(route, options) {
+async function ask(route, key, options = {}) {
+  const shown = key ? { Authorization: `Bearer ${key}` } : {};
   let response;
   try {
-    response = await fetch(route, options);
+    response = await fetch(route, { ...options, headers: { ...options.headers, ...shown } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new EndpointError("The endpoint does not answer. Is it still running?");
   }
   if (response.ok) return response;
+  if (response.status === 401) throw new EndpointError(key ? WRONG_KEY : NO_KEY, 401);
   throw new EndpointError(await reasonOf(response), response.status);
 }
 

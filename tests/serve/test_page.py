@@ -283,6 +283,12 @@ def test_an_endpoint_that_has_gone_is_named(context: BrowserContext, bundled: Se
     expect(page.locator("article .problem").first).to_contain_text("does not answer")
 
 
+KEPT = (
+    "JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href])"
+)
+"""All that outlives a page."""
+
+
 def test_a_key_is_asked_for_only_where_one_is_needed(
     context: BrowserContext, bundled: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,13 +297,28 @@ def test_a_key_is_asked_for_only_where_one_is_needed(
     with listening(build_api(bundled)) as url:
         page = context.new_page()
         page.goto(url)
-        expect(page.locator("#problem")).to_contain_text("no valid API key")
-        field = page.get_by_label("API key")
+        problem, field = page.get_by_role("alert").first, page.get_by_label("API key")
+        expect(problem).to_contain_text("asks for an API key")
         expect(field).to_be_focused()
-        field.fill(key)
+        field.fill(f"{key}x")
         page.keyboard.press("Enter")
+        expect(problem).to_have_text("The endpoint does not accept this API key.")
+        expect(field).to_be_focused()
+        assert field.get_attribute("aria-invalid") == "true"
+        assert page.evaluate(UNNAMED) == []
+        for theme in ("Light", "Dark"):
+            page.get_by_label(theme).check(force=True)
+            page.wait_for_timeout(400)  # colours have a transition
+            assert [each for each in page.evaluate(CONTRAST) if each["ratio"] < each["least"]] == []
+        field.fill(key)
+        field.press("Enter")
         expect(page.locator("#model")).to_contain_text("sdar-tiny")
         page.wait_for_selector("#certificate:not([hidden])")
+        assert field.get_attribute("aria-invalid") is None
+        assert key not in page.evaluate(KEPT)
+        page.reload()
+        expect(problem).to_contain_text("asks for an API key")
+        assert field.input_value() == ""
 
 
 LAYOUT = """async (rounds) => {
