@@ -23,6 +23,7 @@ from serve.app import (
     serve_application,
 )
 from serve.config import ServeConfig
+from serve.ended_cluster import Address, ClusterEnded, call_in_time
 from serve.keys import check_reach
 from serve.moves import ServedSettings, check_in_place
 
@@ -63,7 +64,7 @@ def run_server(
                     show(f"now serving {wanted.decode.method}, run {wanted.run_id}")
         finally:
             show("ending: running answers are finished, new requests refused")
-            drain(opened)
+            drain(opened, None if config.cluster.is_remote else (host, port))
 
 
 def show(text: str) -> None:
@@ -163,20 +164,21 @@ def reconfigure(opened: ServeConfig, settings: ServedSettings) -> None:
     serve.run(serve_application(opened, settings), name=APPLICATION, route_prefix="/")
 
 
-def drain(config: ServeConfig) -> None:
-    """Refuse new answers and wait for the running ones, ``serve.drain_seconds`` at most.
-
-    A signal that went to all processes at once may have ended Ray's before it came here: then
-    nobody answers, and there is nothing to wait for.
-    """
+def drain(config: ServeConfig, door: Address | None) -> None:
+    """Refuse new answers and wait for the running ones, ``serve.drain_seconds`` at most; not for a
+    cluster that has ended (see :func:`call_in_time`)."""
     settings = ServedSettings.of(config, draining=True)
-    telling = threading.Thread(target=reconfigure, args=(config, settings), daemon=True)
-    telling.start()
-    telling.join(SPARE_SECONDS)
-    if telling.is_alive():
-        show(f"the cluster has not answered for {SPARE_SECONDS:.0f} s: ending without it")
-        return
-    deadline = time.monotonic() + config.serve.drain_seconds + SPARE_SECONDS
+    seconds = config.serve.drain_seconds + SPARE_SECONDS
+    try:
+        call_in_time(lambda: reconfigure(config, settings), SPARE_SECONDS, door)
+        call_in_time(lambda: delete_application(seconds), seconds + SPARE_SECONDS, door)
+    except ClusterEnded as error:
+        show(f"{error}: ending without it")
+
+
+def delete_application(seconds: float) -> None:
+    """Let the application end, once it has finished its answers or so much time has passed."""
+    deadline = time.monotonic() + seconds
     with suppress(TimeoutError):  # Serve's own patience ends after a minute
         serve.delete(APPLICATION)
     while APPLICATION in serve.status().applications and time.monotonic() < deadline:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import httpx
 import pytest
 import yaml
 
+from serve.running import SPARE_SECONDS
 from tests.serve.conftest import MODEL
 
 pytestmark = pytest.mark.ray
@@ -72,6 +74,7 @@ def running(text_folder: Path, tmp_path: Path) -> Iterator[Running]:
             stdout=out,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
     try:
         yield Running(process, file, values, said, f"http://127.0.0.1:{port}")
@@ -118,4 +121,15 @@ def test_it_follows_its_file_in_place_and_ends_with_what_runs(
     said = running.said.read_text()
     assert said.splitlines()[-1].startswith("ending: ")
     assert "SIGTERM" not in said
+    assert "Traceback" not in said
+
+
+def test_a_signal_to_its_whole_group_ends_it_in_seconds(running: Running) -> None:
+    """As ``timeout`` and systemd send it: Ray's processes are gone before the command is told."""
+    running.wait_for("answers on")
+    os.killpg(running.process.pid, signal.SIGTERM)
+    assert running.process.wait(SPARE_SECONDS) == 0
+    said = running.said.read_text()
+    assert "ending: " in said
+    assert re.search(r"the cluster was ended, too.*: ending without it", said)
     assert "Traceback" not in said
