@@ -54,11 +54,13 @@ def takes_flash(q: Tensor) -> bool:
 
 
 def attend_part_reference(q: Tensor, k: Tensor, v: Tensor) -> Part:
-    """:func:`attend_part` in plain tensor operations, on any device."""
-    scores = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
-    lse = torch.logsumexp(scores.float() if scores.dtype != torch.float64 else scores, dim=-1)
-    weights = torch.exp(scores - lse[..., None].to(scores.dtype))
-    return torch.matmul(weights, v), lse
+    """:func:`attend_part` in plain tensor operations, on any device; in fp32 at least, as kernels
+    accumulate: weights of rounded scores would be off by whole percents."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    scores = torch.matmul(q.to(wide), k.to(wide).transpose(-1, -2)) / math.sqrt(q.shape[-1])
+    lse = torch.logsumexp(scores, dim=-1)
+    weights = torch.exp(scores - lse[..., None])
+    return torch.matmul(weights, v.to(wide)).to(q.dtype), lse
 
 
 def merge_parts(parts: list[Part]) -> Tensor:

@@ -38,6 +38,9 @@ def check_device(device: str, key: str = "target.device") -> None:
         raise ValueError(f"{key} {device!r}: valid are cpu, cuda and cuda:N")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"{key} {device!r}: no CUDA device here; valid: cpu")
+    if kind == "cuda" and (torch.device(device).index or 0) >= torch.cuda.device_count():
+        valid = ", ".join(("cpu", *(f"cuda:{n}" for n in range(torch.cuda.device_count()))))
+        raise ValueError(f"{key} {device!r}: no such CUDA device here; valid: {valid}")
 
 
 def all_devices() -> list[Device]:

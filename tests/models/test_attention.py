@@ -109,6 +109,14 @@ def test_the_fast_part_equals_the_plain_one(dtype: torch.dtype) -> None:
         torch.testing.assert_close(fast, plain, rtol=0, atol=CLOSE[dtype])
 
 
+def test_the_plain_part_of_half_precision_rounds_its_output_alone() -> None:
+    q, k, v = (rows(300, 1, i, torch.bfloat16).transpose(0, 1).unsqueeze(0) for i in range(3))
+    out, lse = attend_part_reference(8 * q, k, v)
+    expected, exact = attend_part_reference(8 * q.double(), k.double(), v.double())
+    torch.testing.assert_close(out, expected.to(torch.bfloat16), rtol=2**-7, atol=1e-6)
+    torch.testing.assert_close(lse.double(), exact, rtol=0, atol=1e-5)
+
+
 def test_parts_merge_in_any_order_and_grouping() -> None:
     q = fold_groups(rows(4, 4, 0).unsqueeze(0), 2)
     parts = [

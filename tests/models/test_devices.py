@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from models import devices
 from models.devices import all_devices, find_device, host_memory
@@ -75,3 +76,12 @@ def test_a_group_that_cannot_be_seen_or_has_no_limit_does_not_count(machine: Pat
 def test_an_unknown_device_is_refused_with_the_valid_ones(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}': valid are cpu, cuda and cuda:N"):
         find_device(name)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_that_is_not_there_is_refused_with_those_that_are() -> None:
+    with pytest.raises(
+        ValueError, match=r"'cuda:99': no such CUDA device here; valid: cpu, cuda:0"
+    ):
+        find_device("cuda:99")
