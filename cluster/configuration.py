@@ -50,14 +50,24 @@ def load_config(
     short: Mapping[str, Any] | None = None,
 ) -> Model:
     """A ``model`` from a YAML ``file``, ``key=value`` texts and dotted ``short`` keys; the later
-    win. Raises ``ValueError`` in one line naming field, value and valid choices."""
+    win. A registered drafter in it is fetched, and named by its folder from then on.
+
+    Raises ``ValueError`` in one line naming field, value and valid choices.
+    """
     values = read_mapping(file) if file else {}
     for text in settings:
         key, value = parse_setting(text)
         assign(values, key, value)
     for key, value in (short or {}).items():
         assign(values, key, value)
-    return validate(model, values)
+    config = validate(model, values)
+    drafter = getattr(config, "drafter", None)
+    if isinstance(drafter, DrafterConfig) and drafter.registered:
+        # Imported here: whoever names a folder needs no MLflow.
+        from cluster.registered import fetch_drafters
+
+        return config.model_copy(update={"drafter": fetch_drafters(drafter)})
+    return config
 
 
 def validate(model: type[Model], values: Mapping[str, Any], prefix: str = "") -> Model:

@@ -10,19 +10,24 @@ from models.config import Dtype
 
 ORDER_TYPE, SETS_TYPE = "maskahead-order", "maskahead-sets"
 """``model_type`` of the two kinds of drafter folders."""
+REGISTERED = "models:/"
+"""How the name of a registered drafter begins."""
+FOLDERS = ("path", "sets")
+"""Keys that may hold such a name: it is fetched, and a folder, before a target is opened."""
 
 
 class DrafterConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     path: str | None = None
-    """An order model's folder, or for simsd the small model's checkpoint; by default the one in the
-    target's folder, else the bundled one."""
+    """An order model's folder or registered name (``models:/maskahead-order@ALIAS``), or for simsd
+    the small model's checkpoint; by default the one in the target's folder, else the bundled
+    one."""
     small: str | None = None
     """The small model's checkpoint where ``path`` is a drafter's folder."""
     sets: str | None = None
-    """A sets model's folder (method sets); by default ``path`` where that is one, else the one in
-    the target's folder, else the bundled one."""
+    """A sets model's folder or registered name (method sets); by default ``path`` where that is
+    one, else the one in the target's folder, else the bundled one."""
     graph: str | None = None
     """A file of calibrated draft graphs; by default the one in the target's folder, else the
     bundled one."""
@@ -36,6 +41,12 @@ class DrafterConfig(BaseModel):
     device: str = "cpu"
     """Where the order model (in few shapes, by CUDA graphs) or the small model of simsd runs: cpu,
     cuda or cuda:N."""
+
+    @property
+    def registered(self) -> dict[str, str]:
+        """The registered names among its folders, by key."""
+        named = {key: getattr(self, key) or "" for key in FOLDERS}
+        return {key: path for key, path in named.items() if path.startswith(REGISTERED)}
 
     @property
     def sets_path(self) -> str | None:

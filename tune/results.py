@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from cluster.registered import with_registered_names
 from tasks.whole import write_whole
 from tune.champion import choose_champion
 from tune.config import SweepConfig
@@ -100,7 +101,7 @@ def best_yaml(
     ]
     values = {
         "target": config.target.model_dump(),
-        "drafter": config.drafter.model_dump(),
+        "drafter": with_registered_names(config.drafter).model_dump(),
         "decode": option_values(champion.options),
         "run_id": run_id,
         "certificate": champion.certificate,

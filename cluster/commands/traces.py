@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from cluster.command_options import RowsFile
-from cluster.configuration import read_mapping
+from cluster.config import RunConfig
+from cluster.configuration import load_config, read_mapping
 from cluster.console import progress, say, show_table
 
 # What reads traces is imported where it is needed, so that commands start fast.
@@ -25,15 +26,16 @@ def replay(
         ),
     ],
     out: RowsFile,
-    drafter: Annotated[str | None, typer.Option(help="Drafter folder.")] = None,
+    drafter: Annotated[
+        str | None, typer.Option(help="Drafter folder, or models:/NAME@ALIAS.")
+    ] = None,
     processes: Annotated[int, typer.Option(min=1, help="That share the work.")] = 2,
 ) -> None:
     """Count exactly what each setting of a grid would have cost; no target is loaded."""
-    from drafters.config import DrafterConfig
     from tasks.replay_grid import replay_grid, table_rows
 
+    config = load_config(RunConfig, short={"drafter.path": drafter}).drafter
     with progress("replay") as report:
-        config = DrafterConfig(path=drafter)
         rows = replay_grid(traces, read_mapping(grid), config, out, processes, report)
     show_table(f"replay of {traces}", table_rows(rows))
 

@@ -93,7 +93,7 @@ def find_version(tracking: Tracking, name: str) -> Registered:
     """The version behind ``models:/NAME@ALIAS``, ``models:/NAME/VERSION`` or
     ``models:/NAME/latest``.
 
-    Raises ``ValueError`` when the store has no such version.
+    Raises ``ValueError`` when the store has no such version, with what it has.
     """
     model, alias, number = parse_model_uri(name)
     client = tracking.client
@@ -104,7 +104,19 @@ def find_version(tracking: Tracking, name: str) -> Registered:
             number = client.get_model_version_by_alias(model, alias).version
         return _read(client.get_model_version(model, number))
     except MlflowException as error:
-        raise ValueError(f"model {name!r}: {tracking.uri} holds no such version") from error
+        known = _known(tracking, model)
+        raise ValueError(
+            f"model {name!r}: {tracking.uri} holds no such version; it has {known}"
+        ) from error
+
+
+def _known(tracking: Tracking, model: str) -> str:
+    """What a name of ``model`` could have meant, in words."""
+    found = {known.name: known for known in tracking.client.search_registered_models()}
+    if model not in found:
+        return f"models {', '.join(sorted(found))}" if found else "no models"
+    aliases = ", ".join(f"@{alias}" for alias in sorted(found[model].aliases)) or "no aliases"
+    return f"{model}/1 to /{_newest(tracking, model)} and {aliases}"
 
 
 def _newest(tracking: Tracking, model: str) -> str:
