@@ -7,7 +7,8 @@ import subprocess
 import sys
 from urllib.parse import urlparse
 
-from cluster.tracking.uri import check_store
+from cluster.configuration import RUNS
+from cluster.tracking import Tracking, check_store
 
 HOST = "127.0.0.1"
 
@@ -22,7 +23,9 @@ def run_ui(uri: str, port: int) -> int:
         return 0
     check_store(uri)
     check_port(port)
-    print(f"MLflow UI of {uri}: http://{HOST}:{port}", flush=True)
+    # Its front page is about other things.
+    runs = f"#/experiments/{Tracking(uri, RUNS / 'artifacts').experiment_id}/runs"
+    print(f"MLflow UI of {uri}: http://{HOST}:{port}/{runs}", flush=True)
     # One worker and no background jobs: the defaults are four and nine processes that do nothing.
     command = ["ui", "--backend-store-uri", uri, "--host", HOST, "--port", str(port)]
     command = [sys.executable, "-m", "mlflow", *command, "--workers", "1"]

@@ -26,6 +26,8 @@ from mlflow.exceptions import MlflowException
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # tables of a new database
 
 EXPERIMENT = "maskahead"
+KIND = ("mlflow.experimentKind", "custom_model_development")
+"""How MLflow's pages open the experiment: on its runs. By default they show traces of chats."""
 TRIAL_TAG = "trial_id"
 SWEEP_TAG = "sweep_id"
 TRIAL, PROBLEMS = "trial.json", "problems.json"
@@ -80,11 +82,13 @@ class Tracking:
         if found is None:
             location = None if keeps_artifacts(self.uri) else artifacts.resolve().as_uri()
             try:
-                return self.client.create_experiment(EXPERIMENT, location)
+                return self.client.create_experiment(EXPERIMENT, location, dict([KIND]))
             except MlflowException as error:  # another machine was first
                 found = self.client.get_experiment_by_name(EXPERIMENT)
                 if found is None:
                     raise error
+        if KIND[0] not in found.tags:  # made by an earlier version
+            self.client.set_experiment_tag(found.experiment_id, *KIND)
         return found.experiment_id
 
     def parent(self, sweep_id: str, name: str, reopen: bool = True) -> str:

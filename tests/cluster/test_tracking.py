@@ -24,6 +24,16 @@ def child(trial_id: str, outcome: str = "FINISHED", **metrics: float) -> ChildRu
     )  # pyright: ignore[reportArgumentType] - a literal by parametrization
 
 
+def test_the_experiment_opens_on_its_runs_one_of_an_earlier_version_too(
+    tracking: Tracking, tmp_path: Path
+) -> None:
+    kind, experiment = "mlflow.experimentKind", tracking.experiment_id
+    assert tracking.client.get_experiment(experiment).tags[kind] == "custom_model_development"
+    tracking.client.delete_experiment_tag(experiment, kind)
+    assert Tracking(tracking.uri, tmp_path).experiment_id == experiment
+    assert tracking.client.get_experiment(experiment).tags[kind] == "custom_model_development"
+
+
 def test_the_store_is_a_database_in_runs_with_an_absolute_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
