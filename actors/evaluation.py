@@ -41,6 +41,7 @@ def decode_task(
     selection: Selection,
     folder: Path,
     report: Report,
+    on_cluster: bool = False,
 ) -> None:
     """Decode the selected problems of a task into ``folder``, behind the replies that are there.
 
@@ -49,7 +50,7 @@ def decode_task(
     """
     asked = find_task(task).select(selection)
     options = _limited(options, task)
-    with open_runner(target, drafter, {options.method}) as runner:
+    with open_runner(target, drafter, {options.method}, on_cluster) as runner:
         rows = [PromptRow(id=problem.id, prompt=problem.prompt) for problem in asked.problems]
         _check(rows, options, runner)
         chosen = selection.model_dump(include={"shots", "shuffle_seed"})

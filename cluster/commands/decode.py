@@ -92,9 +92,10 @@ def evaluate(
         given |= {"data": data, "shots_data": shots_data}
         selected = {name: value for name, value in given.items() if value is not None}
         selection = load_config(Selection, short=selected)
+        remote = config.cluster.is_remote
         with ray_where_needed(config), progress("decode") as report:
             target, drafter, options = config.target, config.drafter, config.decode
-            decode_task(target, drafter, options, task, selection, out, report)
+            decode_task(target, drafter, options, task, selection, out, report, remote)
     folder = rescore or out
     assert folder is not None
     with progress("score") as report:

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from cluster.command_options import RowsFile
-from cluster.config import RunConfig
-from cluster.configuration import load_config, read_mapping
+from cluster.configuration import RunConfig, load_config, read_mapping
 from cluster.console import progress, say, show_table
 
 # What reads traces is imported where it is needed, so that commands start fast.
