@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import ray
@@ -89,7 +91,8 @@ class TargetPool:
         tell: Tell,
     ) -> None:
         self.size = config.size(target)
-        self.leases = Leases.open()
+        self._place = TemporaryDirectory(prefix="maskahead-leases-")
+        self.leases = Leases.open(Path(self._place.name) / "leases.json")
         self._create = lambda: TargetGroup.create(
             target, drafter, tuple(methods), share=config.share(target)
         )
@@ -118,7 +121,7 @@ class TargetPool:
         pool = cls(target, drafter, methods, config, tell)
         try:
             pool.first.bring_up(pool._waiting)
-            fetch(pool.leases.desk.expect.remote(1))
+            fetch(pool.leases.desk.expect.remote([pool.first.name]))
             pool._offer(pool.first)
             pool._start_thread(pool._revive)
             yield pool
@@ -130,7 +133,7 @@ class TargetPool:
         many that are. They join as they come up."""
         count = min(max(1, wanted), self.size)
         others = [self._new() for _ in range(count - len(self._groups))]
-        fetch(self.leases.desk.expect.remote(len(others)))
+        fetch(self.leases.desk.expect.remote([group.name for group in others]))
         for group in others:
             self._start_thread(self._bring_up, group)
         return count
@@ -139,7 +142,8 @@ class TargetPool:
         """Stop groups that are free beyond ``wanted``; one more where somebody else waits for a
         place, as long as one stays."""
         most = len(self._groups) - 1 if self.others_wait() else wanted
-        for name in fetch(self.leases.desk.retire.remote(max(1, min(wanted, most)))):
+        retired = fetch(self.leases.desk.retire.remote(max(1, min(wanted, most))))
+        for name in [name for name in retired if name in self._groups]:
             self._tell(f"{name}: stopped, its place is free for others")
             self._start_thread(self._groups.pop(name).stop)
 
@@ -160,6 +164,7 @@ class TargetPool:
         ray.kill(self.leases.desk)
         for thread in self._threads:
             thread.join()
+        self._place.cleanup()
 
     def _new(self) -> TargetGroup:
         group = self._create()
@@ -183,7 +188,7 @@ class TargetPool:
                 self._offer(group)
             except (ValueError, GroupError, RayActorError) as error:
                 self._tell(f"{group.name}: {error}")
-                fetch(self.leases.desk.give_up.remote(str(error)))
+                fetch(self.leases.desk.give_up.remote(group.name, str(error)))
 
     def _offer(self, group: TargetGroup) -> None:
         """Let holders have a group that is up."""
@@ -193,8 +198,13 @@ class TargetPool:
 
     def _revive(self) -> None:
         """Bring groups that were lost up again, wherever there is room now."""
-        with suppress(RayActorError):
+        known = 0
+        with suppress(RayActorError):  # the pool is closed
             while not self._closing:
-                name, reason = fetch(self.leases.desk.next_lost.remote())
-                self._tell(f"{name}: {reason}; going on without it until there is room again")
-                self._start_thread(self._bring_up, self._groups[name])
+                group, reason = fetch(self.leases.desk.next_loss.remote(known))
+                known += 1
+                if group is None:
+                    self._tell(reason)
+                else:
+                    self._tell(f"{group}: {reason}; going on without it until there is room again")
+                    self._start_thread(self._bring_up, self._groups[group])

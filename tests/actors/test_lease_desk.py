@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from actors.lease_desk import LeaseDesk, NoGroupLeft
 
 
-async def desk_of(*names: str) -> LeaseDesk:
-    desk = LeaseDesk()
-    await desk.expect(len(names))
+async def desk_of(folder: Path, *names: str) -> LeaseDesk:
+    desk = LeaseDesk(folder / "leases.json")
+    await desk.expect(names)
     for name in names:
         await desk.add(name)
     return desk
@@ -26,9 +27,9 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_groups_go_to_one_holder_each_first_come_first_served() -> None:
+def test_groups_go_to_one_holder_each_first_come_first_served(tmp_path: Path) -> None:
     async def play() -> None:
-        desk = await desk_of("a")
+        desk = await desk_of(tmp_path, "a")
         assert await desk.take("one") == "a"
         assert await desk.take("one") == "a", "who asks again has it already"
         two, three = waits(desk.take("two")), waits(desk.take("three"))
@@ -44,10 +45,10 @@ def test_groups_go_to_one_holder_each_first_come_first_served() -> None:
     asyncio.run(play())
 
 
-def test_a_group_that_comes_later_is_waited_for() -> None:
+def test_a_group_that_comes_later_is_waited_for(tmp_path: Path) -> None:
     async def play() -> None:
-        desk = await desk_of()
-        await desk.expect(1)
+        desk = await desk_of(tmp_path)
+        await desk.expect(["late"])
         taking = waits(desk.take("one"))
         await settle()
         assert not taking.done()
@@ -57,28 +58,28 @@ def test_a_group_that_comes_later_is_waited_for() -> None:
     asyncio.run(play())
 
 
-def test_nobody_waits_for_groups_that_do_not_come() -> None:
+def test_nobody_waits_for_groups_that_do_not_come(tmp_path: Path) -> None:
     async def play() -> None:
-        desk = await desk_of()
-        await desk.expect(1)
+        desk = await desk_of(tmp_path)
+        await desk.expect(["never"])
         taking = waits(desk.take("one"))
-        await desk.give_up("no node had room")
+        await desk.give_up("never", "no node had room")
         with pytest.raises(NoGroupLeft, match="no target group is left: no node had room"):
             await taking
 
     asyncio.run(play())
 
 
-def test_a_lost_group_is_told_once_and_expected_again() -> None:
+def test_a_lost_group_is_told_once_and_expected_again(tmp_path: Path) -> None:
     async def play() -> None:
-        desk = await desk_of("a", "b")
+        desk = await desk_of(tmp_path, "a", "b")
         assert (await desk.take("one"), await desk.take("two")) == ("a", "b")
         await desk.lose("one", "its node died")
         again = waits(desk.take("one"))
-        assert await desk.next_lost() == ("a", "its node died")
+        assert await desk.next_loss(0) == ("a", "its node died")
         await settle()
         assert not again.done()
-        await desk.give_up("no room")
+        await desk.give_up("a", "no room")
         assert not again.done(), "the other group is still there"
         await desk.give_back("two")
         assert await again == "b"
@@ -89,14 +90,43 @@ def test_a_lost_group_is_told_once_and_expected_again() -> None:
     asyncio.run(play())
 
 
-def test_only_free_groups_retire() -> None:
+def test_only_free_groups_retire(tmp_path: Path) -> None:
     async def play() -> None:
-        desk = await desk_of("a", "b", "c")
+        desk = await desk_of(tmp_path, "a", "b", "c")
         held = await desk.take("one")
         assert len(await desk.retire(2)) == 1
-        assert await desk.retire(2) == []
+        assert len(await desk.retire(2)) == 1, "no more than asked for"
         gone = await desk.retire(0)
-        assert len(gone) == 1
+        assert len(gone) == 2
         assert held not in gone
+
+    asyncio.run(play())
+
+
+def test_a_desk_that_begins_again_knows_its_leases_and_takes_no_call_twice(tmp_path: Path) -> None:
+    async def play() -> None:
+        first = await desk_of(tmp_path, "a", "b", "c", "d")
+        await first.take("one")
+        await first.take("two")
+        await first.lose("two", "its node died")
+        assert await first.retire(3) == ["d"]
+        desk = LeaseDesk(tmp_path / "leases.json")
+        assert await desk.take("one") == "a"
+        assert await desk.next_loss(0) == ("b", "its node died")
+        group, reason = await desk.next_loss(1)
+        assert (group, "was lost" in reason) == (None, True)
+        # Ray makes calls again whose answers were lost.
+        await desk.lose("two", "its node died")
+        await desk.add("c")
+        assert await desk.retire(3) == ["d"]
+        assert await desk.take("three") == "c"
+        four = waits(desk.take("four"))
+        later = waits(desk.next_loss(2))
+        await settle()
+        assert not four.done()
+        assert not later.done()
+        await desk.add("b")
+        assert await four == "b"
+        later.cancel()
 
     asyncio.run(play())

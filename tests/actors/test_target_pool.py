@@ -135,6 +135,19 @@ def test_a_pool_gives_a_free_group_back_while_somebody_waits(
 
 
 @pytest.mark.ray
+def test_leases_outlive_the_process_that_keeps_them(pool: TargetPool) -> None:
+    pool.grow(2)
+    held = pool.leases.take("one").name
+    ray.kill(pool.leases.desk, no_restart=False)
+    assert pool.leases.use("two", lambda group: group.name) != held
+    assert pool.leases.take("one").name == held
+    pool.leases.give_back("one")
+    group, reason = ray.get(pool.leases.desk.next_loss.remote(0))
+    assert group is None
+    assert "a new one knows its 1" in reason
+
+
+@pytest.mark.ray
 def test_work_on_a_lost_group_begins_again_on_another_one(
     pool: TargetPool, told: list[str]
 ) -> None:
