@@ -16,9 +16,9 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest -rs -m "not ray" -n 2
 	$(BIN)/python -m pytest -m "ray and not long"
 
-# Minutes each: sweeps that lose a node.
+# Minutes each: sweeps that lose nodes, and two hosts (network namespaces: as root, with iproute2).
 test-long: $(INSTALLED)
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -rs -m long
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

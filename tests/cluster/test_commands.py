@@ -9,7 +9,7 @@ import re
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,14 +27,22 @@ PRINTED = re.compile(r"RAY_AUTH_TOKEN=(\S+) maskahead (cluster up --address \S+)
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def run(folder: Path, *words: object, token: str | None = None) -> subprocess.CompletedProcess[str]:
-    """One command in ``folder``; what it shows is not folded."""
+def run(
+    folder: Path,
+    *words: object,
+    token: str | None = None,
+    inside: Sequence[str] = (),
+    path: Sequence[Path] = (ROOT,),
+    seconds: float = 200.0,
+) -> subprocess.CompletedProcess[str]:
+    """One command in ``folder``, which finds the program in ``path``, started by ``inside``; what
+    it shows is not folded."""
     ours = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-    ours |= {"PYTHONPATH": str(ROOT), "COLUMNS": "300"}
+    ours |= {"PYTHONPATH": os.pathsep.join(map(str, path)), "COLUMNS": "300"}
     ours |= {"RAY_AUTH_TOKEN": token} if token else {}
-    command = [sys.executable, "-m", "maskahead", *map(str, words)]
+    command = [*inside, sys.executable, "-m", "maskahead", *map(str, words)]
     return subprocess.run(
-        command, cwd=folder, env=ours, capture_output=True, text=True, timeout=200
+        command, cwd=folder, env=ours, capture_output=True, text=True, timeout=seconds
     )
 
 

@@ -1,5 +1,5 @@
-"""Sweeps over two nodes of two GPUs each (on paper: the ranks decode on CPUs), with one rank a
-target and with two: a node dies, the driver dies, and nothing is lost."""
+"""Sweeps over two and four nodes with GPUs (on paper: the ranks decode on CPUs), with one rank a
+target and with two: a node dies, the driver dies, the leases' process dies, and nothing is lost."""
 
 import json
 import os
@@ -17,17 +17,20 @@ import yaml
 from ray.cluster_utils import Cluster
 
 from cluster.tracking import Tracking
+from tests.serve.own_processes import kill_own
 from tune.config import SweepConfig
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 240.0
+PATIENCE = 900.0
+"""Seconds until what does not end is called a hang, on a slow machine too."""
 NODE: dict[str, Any] = {"num_cpus": 2, "num_gpus": 2, "object_store_memory": 80_000_000}
 
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
+    """A head; its tests add nodes."""
     found = Cluster(initialize_head=True, head_node_args=NODE | {"include_dashboard": False})
     yield found
     found.shutdown()
@@ -101,14 +104,48 @@ def test_a_lost_node_and_a_killed_driver_cost_nothing(
     assert resumed.wait(PATIENCE) == 0, log.read_text()
     for path, stamp in stamps.items():
         assert path.stat().st_mtime_ns == stamp, "a finished trial ran again"
-    rows = json.loads((folder / "sweep.json").read_text())["rows"]
+    rows = check_whole(tmp_path, "wide")
     assert {path.stem for path in stamps} <= {row["key"] for row in rows}
-    assert {row["status"] for row in rows} <= {"done", "stopped"}
     assert len({row["node"] for row in live_rows(folder)}) == 2
-    tracking = Tracking(f"sqlite:///{tmp_path}/runs/mlflow.db", tmp_path / "unused")
+
+
+def test_four_nodes_of_which_one_is_lost_and_the_process_that_leases_targets_too(
+    cluster: Cluster, start: Start, sweep_config: SweepConfig, tmp_path: Path
+) -> None:
+    first, *_ = [cluster.add_node(**NODE) for _ in range(3)]
+    values = sweep_config.model_dump(mode="json")
+    values["space"] |= {"temperature": [0.0, 0.8], "methods": ["chain"]}
+    values["live"] |= {"trials": 12, "repeats": 2}
+    values["replay"] |= {"trials": 16}
+    values["pool"] = {"gpus_per_rank": 2}  # a node holds one target
+    folder, log = tmp_path / "runs" / "four", tmp_path / "four.log"
+
+    driver = start("four", values)
+    until(lambda: len(nodes_up(log)) == 4 and len(live_rows(folder)) > 0, driver, log)
+    cluster.remove_node(first, allow_graceful=False)
+    until(lambda: "going on without it" in log.read_text(), driver, log)
+    kill_own("LeaseDesk")
+    assert driver.wait(PATIENCE) == 0, log.read_text()
+    assert "the process that leases groups was lost" in log.read_text()
+    assert len(set(nodes_up(log))) == 4
+    rows = check_whole(tmp_path, "four")
+    assert len({row["node"] for row in rows if row["fidelity"] == "live"}) >= 3
+
+
+def nodes_up(log: Path) -> list[str]:
+    """The nodes on which targets came up, as the driver told."""
+    return re.findall(r"up on node (\w+)", log.read_text())
+
+
+def check_whole(place: Path, name: str) -> list[dict[str, Any]]:
+    """The rows of a sweep that lost nothing: none has failed, and each has one run in MLflow."""
+    rows = json.loads((place / "runs" / name / "sweep.json").read_text())["rows"]
+    assert {row["status"] for row in rows} <= {"done", "stopped"}
+    tracking = Tracking(f"sqlite:///{place}/runs/mlflow.db", place / "unused")
     runs = tracking.client.search_runs([tracking.experiment_id], max_results=500)
     ids = [run.data.tags["trial_id"] for run in runs if "trial_id" in run.data.tags]
     assert sorted(ids) == sorted(row["key"] for row in rows), "one run each"
+    return rows
 
 
 def test_three_groups_of_one_rank_do_not_fit_on_one_node_and_use_both(
@@ -123,6 +160,6 @@ def test_three_groups_of_one_rank_do_not_fit_on_one_node_and_use_both(
     assert start("narrow", values).wait(PATIENCE) == 0, log.read_text()
     rows = live_rows(tmp_path / "runs" / "narrow")
     assert {row["status"] for row in rows} <= {"done", "stopped"}
-    nodes = re.findall(r"up on node (\w+)", log.read_text())
+    nodes = nodes_up(log)
     assert (len(nodes), len(set(nodes))) == (3, 2)
     assert {row["node"][:8] for row in rows} <= set(nodes)
