@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PROC = Path("/proc")
-SESSION, STARTED = 3, 19
+PARENT, SESSION, STARTED = 1, 3, 19
 """Places in ``/proc/PID/stat`` behind the process's name."""
 
 
@@ -32,6 +32,15 @@ def members(session: int, mark: str) -> dict[int, str]:
                 found[int(entry.name)] = age_mark(int(entry.name))
     boot = mark.partition(":")[0]
     return {pid: own for pid, own in found.items() if own.startswith(f"{boot}:")}
+
+
+def children(pid: int) -> dict[int, str]:
+    """The processes that ``pid`` has started and that run, each with its mark."""
+    numbers = [entry.name for entry in PROC.iterdir() if entry.name.isdigit()]
+    own = [
+        int(number) for number in numbers if _stat(int(number))[PARENT : PARENT + 1] == [str(pid)]
+    ]
+    return {each: mark for each in own if (mark := age_mark(each))}
 
 
 def wait_until_gone(processes: Mapping[int, str], seconds: float) -> bool:

@@ -1,11 +1,12 @@
 """An endpoint for as long as a command runs: up, followed, drained, down."""
 
 import logging
+import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import ray
@@ -14,6 +15,7 @@ from ray.serve.config import HTTPOptions
 
 from actors.loading import check_ranks_fit
 from actors.remote_calls import fetch
+from cluster.processes import children
 from cluster.session import session
 from serve.app import (
     DRAIN_LOOK_SECONDS,
@@ -23,7 +25,7 @@ from serve.app import (
     serve_application,
 )
 from serve.config import ServeConfig
-from serve.ended_cluster import Address, ClusterEnded, call_in_time
+from serve.ended_cluster import ClusterEnded, call_in_time
 from serve.keys import check_reach
 from serve.moves import ServedSettings, check_in_place
 
@@ -55,6 +57,8 @@ def run_server(
     up = serving if config.cluster.is_remote else until_the_cluster_ends
     with session(config.cluster), told_to_end() as ended, up(opened, host, port) as url:
         show(f"{config.model_name} answers on {url} (Ctrl-C ends it)")
+        # Nothing but Ray has been started by this process.
+        cluster = {} if config.cluster.is_remote else children(os.getpid())
         try:
             following = Follower(config, follow, show)
             while not ended.wait(following.seconds):
@@ -64,7 +68,7 @@ def run_server(
                     show(f"now serving {wanted.decode.method}, run {wanted.run_id}")
         finally:
             show("ending: running answers are finished, new requests refused")
-            drain(opened, None if config.cluster.is_remote else (host, port))
+            drain(opened, cluster)
 
 
 def show(text: str) -> None:
@@ -164,14 +168,14 @@ def reconfigure(opened: ServeConfig, settings: ServedSettings) -> None:
     serve.run(serve_application(opened, settings), name=APPLICATION, route_prefix="/")
 
 
-def drain(config: ServeConfig, door: Address | None) -> None:
+def drain(config: ServeConfig, cluster: Mapping[int, str]) -> None:
     """Refuse new answers and wait for the running ones, ``serve.drain_seconds`` at most; not for a
-    cluster that has ended (see :func:`call_in_time`)."""
+    ``cluster`` that has ended (see :func:`call_in_time`)."""
     settings = ServedSettings.of(config, draining=True)
     seconds = config.serve.drain_seconds + SPARE_SECONDS
     try:
-        call_in_time(lambda: reconfigure(config, settings), SPARE_SECONDS, door)
-        call_in_time(lambda: delete_application(seconds), seconds + SPARE_SECONDS, door)
+        call_in_time(lambda: reconfigure(config, settings), SPARE_SECONDS, cluster)
+        call_in_time(lambda: delete_application(seconds), seconds + SPARE_SECONDS, cluster)
     except ClusterEnded as error:
         show(f"{error}: ending without it")
 

@@ -1,5 +1,6 @@
 """Which nodes may work together: the same versions, the same code; and what is sent to them."""
 
+import os
 import time
 import tomllib
 from fnmatch import fnmatch
@@ -9,7 +10,7 @@ import pytest
 
 from cluster.attaching import LEFT_OUT, check_head, find_head, shipped_code
 from cluster.environment import ROOMS, code_digest, differences, facts
-from cluster.processes import age_mark, members
+from cluster.processes import age_mark, children, members
 from tests.cluster.test_tracking_server import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -64,3 +65,4 @@ def test_processes_are_told_apart_by_their_age() -> None:
     assert age_mark(1) == mark
     assert age_mark(2**22 + 1) == ""
     assert members(1, "another boot:1") == {}
+    assert children(os.getppid())[os.getpid()] == age_mark(os.getpid())

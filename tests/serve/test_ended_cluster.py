@@ -1,12 +1,13 @@
 """Nobody waits for a cluster that was ended, however its calls behave."""
 
-import socket
+import subprocess
 from collections.abc import Iterator
 from threading import Event
 
 import pytest
 from ray.exceptions import RayActorError
 
+from cluster.processes import age_mark
 from serve.ended_cluster import ClusterEnded, call_in_time
 
 PATIENCE = 600.0
@@ -21,16 +22,17 @@ def never() -> Iterator[Event]:
     event.set()
 
 
-def test_a_call_without_return_is_given_up_once_nobody_listens(never: Event) -> None:
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        address = door.getsockname()
-        with pytest.raises(ClusterEnded, match="was ended, too"):
-            call_in_time(never.wait, PATIENCE, address)
-        door.listen()
-        for known in (address, None):
+def test_a_call_without_return_is_given_up_once_a_process_of_the_cluster_has_ended(
+    never: Event,
+) -> None:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        cluster = {process.pid: age_mark(process.pid)}
+        for known in (cluster, {}):
             with pytest.raises(ClusterEnded, match=r"has not answered for 0\.3 s"):
                 call_in_time(never.wait, 0.3, known)
+        process.kill()
+        with pytest.raises(ClusterEnded, match="was ended, too"):
+            call_in_time(never.wait, PATIENCE, cluster)
 
 
 def failing(error: Exception) -> None:
@@ -39,7 +41,7 @@ def failing(error: Exception) -> None:
 
 def test_a_lost_actor_is_the_clusters_end_and_other_errors_stay_what_they_are() -> None:
     with pytest.raises(ClusterEnded, match="RayActorError"):
-        call_in_time(lambda: failing(RayActorError()), PATIENCE, None)
+        call_in_time(lambda: failing(RayActorError()), PATIENCE, {})
     with pytest.raises(ValueError, match="budget"):
-        call_in_time(lambda: failing(ValueError("budget")), PATIENCE, None)
-    call_in_time(lambda: None, PATIENCE, None)
+        call_in_time(lambda: failing(ValueError("budget")), PATIENCE, {})
+    call_in_time(lambda: None, PATIENCE, {})
