@@ -127,6 +127,11 @@ class LeaseDesk:
             await self._changed.wait_for(lambda: len(self._ledger.losses) > known)
             return self._ledger.losses[known]
 
+    async def end(self) -> None:
+        """Answer who waits for a loss: there is nothing to wait for any more."""
+        async with self._changing() as ledger:
+            ledger.losses.append(Loss(None, "no group is leased any more"))
+
     async def retire(self, keep: int) -> list[str]:
         """Withdraw free groups beyond ``keep`` in all; nobody gets them any more. Returns all that
         were withdrawn so far."""

@@ -161,9 +161,11 @@ class TargetPool:
         self._closing = True
         with ThreadPoolExecutor(len(self._groups)) as each:
             list(each.map(TargetGroup.stop, self._groups.values()))
-        ray.kill(self.leases.desk)
+        with suppress(RayActorError):  # an unanswered call would be made again, and complain
+            fetch(self.leases.desk.end.remote())
         for thread in self._threads:
             thread.join()
+        ray.kill(self.leases.desk)
         self._place.cleanup()
 
     def _new(self) -> TargetGroup:
