@@ -36,6 +36,10 @@ class Drawing(Protocol):
     def gumbel(self, start: int, state: State, device: torch.device) -> Tensor: ...
 
 
+class BrokenLogits(RuntimeError):
+    """The logits are no numbers: whatever would be committed from them means nothing."""
+
+
 @dataclass(frozen=True)
 class Judged:
     """One request's rows of a forward; row slices of copy c are ``bounds[c]:bounds[c + 1]``.
@@ -57,7 +61,15 @@ class Judged:
 
     @cached_property
     def _told(self) -> Arrays:
-        return self.read()
+        told = self.read()
+        broken = np.isnan(told[1])  # as is all that follows from a row with one NaN
+        if broken.any():
+            raise BrokenLogits(
+                f"request {self.sequence.request.id!r}: the logits at position "
+                f"{self.positions[broken][0]} of its block are NaN: broken weights, or values "
+                "beyond the range of target.dtype"
+            )
+        return told
 
     @property
     def tokens(self) -> Ints:
