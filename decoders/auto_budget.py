@@ -26,7 +26,7 @@ FLOOR_OF_PRICE, HIGHEST_FLOOR = 0.25, 0.5
 """The mass floor as a part of what a draft costs in steps: a state's mass exceeds that of its
 likeliest order, to which the floor applies, and may itself be too low."""
 SETTLED, FAR_OFF = 16, 2.0
-"""After so many rounds a curve that is off by more than this factor is measured anew."""
+"""A curve that is off by more than this factor after so many rounds is measured anew."""
 MOST_PRICES = 4096
 """Prices looked up that are kept."""
 LEVEL_MEMORY = 33
@@ -82,7 +82,7 @@ class AutoBudget:
 
     def __init__(self, measure: Callable[[bool], CostCurve]) -> None:
         """``measure(False)`` is called in the first round that has an ``auto`` request and may
-        return a kept curve; ``measure(True)``, which may not, once more if that does not fit."""
+        return a kept curve; ``measure(True)``, which may not, by :meth:`check_curve`."""
         self._measure = measure
         self._curve: CostCurve | None = None
         self._balances: dict[Hashable, Balance] = {}
@@ -206,14 +206,19 @@ class AutoBudget:
         if self._shares:
             plain = self._plain_ratio * self._seconds(plain_copies, prefix)
             self._settle(min(seconds, MOST_OFF * level.ratio * expected), requests, plain)
-        if not self._trusted and level.rounds >= SETTLED:
-            self._trusted = True
-            if not 1 / FAR_OFF <= level.ratio <= FAR_OFF:
-                # Measured in a bad moment (another machine's load), a kept curve would mislead
-                # every run after it.
-                self._curve = self._measure(True)
-                self._prices.clear()
-                self._plain, self._drafted = Level(), Level()
+
+    def check_curve(self) -> None:
+        """Measure the curve anew, once, where it has proved to be far off: measured in a bad moment
+        (another program's load), a kept one would mislead every run after it. That takes seconds,
+        so nobody calls it while requests of others wait for their next round."""
+        settled = [level for level in (self._plain, self._drafted) if level.rounds >= SETTLED]
+        if self._trusted or not settled:
+            return
+        self._trusted = True
+        if not 1 / FAR_OFF <= settled[0].ratio <= FAR_OFF:
+            self._curve = self._measure(True)
+            self._prices.clear()
+            self._plain, self._drafted = Level(), Level()
 
     def _settle(self, seconds: float, requests: int, plain: float) -> None:
         """Book to each kind what drafting gained a request: the steps accepted, less those that

@@ -224,6 +224,7 @@ def decode(decoder: Decoder, requests: Iterable[Request], batch_size: int) -> It
                 for request in islice(waiting, 1):
                     decoder.add(request)
                 yield result
+            decoder.auto.check_curve()
     finally:
         for request_id in list(decoder.active):
             decoder.remove(request_id)

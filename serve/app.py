@@ -58,6 +58,7 @@ class Endpoint:
 
     async def __init__(self, config: ServeConfig) -> None:
         self.service = await asyncio.to_thread(open_service, config)
+        await self.service.warm_up()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return build_api(self.service)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 Deltas = AsyncGenerator[tuple[int, Delta], None]
 
+WARM_UP_PROMPT = "Hello"
+
 
 @dataclass(frozen=True)
 class Job:
@@ -63,6 +65,17 @@ class Service:
         """Whether only what is under way is still answered."""
         self.num_answers = 0
         """Answers in the batch and waiting."""
+
+    async def warm_up(self) -> None:
+        """Write one block by the served options before anybody is answered: first forwards take
+        longer than others, and ``budget: auto`` measures what forwards cost, which takes seconds
+        where no earlier process of this machine has."""
+        own = {"max_new_tokens": self.spec.block_size, "ignore_stop": True}
+        options = self.config.decode.model_copy(update=own)
+        request = Request("warm-up", self.codec.encode(WARM_UP_PROMPT), options)
+        async with aclosing(self.backend.stream(request, ())) as deltas:
+            async for _ in deltas:
+                pass
 
     def apply(self, settings: ServedSettings) -> None:
         """Serve other options on the same target from the next request on; what is under way keeps

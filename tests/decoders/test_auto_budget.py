@@ -330,6 +330,9 @@ def test_a_curve_from_a_bad_moment_is_measured_again_once(off: float, measured_a
     auto = AutoBudget(measure)
     for _ in range(200):
         auto.forwarded(off * STEEP.at(1), requests=1, plain_copies=1, copies=1, prefix=0.0)
+    assert asked == [False], "no round of a running batch waits for it"
+    for _ in range(2):
+        auto.check_curve()
     assert asked == [False, True] if measured_anew else [False]
 
 

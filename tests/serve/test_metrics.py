@@ -16,7 +16,7 @@ import serve.engine_metrics
 import serve.metrics
 from actors.engine_stats import EngineStats
 from serve.api import build_api
-from serve.app import open_service
+from serve.app import Endpoint, open_service
 from serve.config import ServeConfig
 from serve.service import Service
 from tests.serve.conftest import MODEL
@@ -42,6 +42,23 @@ def sums(page: str) -> Sums:
         for sample in family.samples:
             found[sample.name] = found.get(sample.name, 0.0) + sample.value
     return found
+
+
+def test_a_replica_has_written_a_block_before_it_takes_requests(serve_config: ServeConfig) -> None:
+    async def run() -> tuple[EngineStats, Sums]:
+        replica = object.__new__(Endpoint)  # as Ray Serve makes it: its __init__ is awaited
+        await replica.__init__(serve_config)
+        backend, counted = replica.service.backend, replica.service.metrics
+        try:
+            stats = await backend.stats()
+            return stats, sums(counted.page(stats).decode())
+        finally:
+            backend.close()
+
+    stats, found = asyncio.run(run())
+    assert (stats.finished, stats.running) == (1, 0)
+    assert stats.commits >= 8, "the block size: whatever drafts is warm, too"
+    assert "maskahead_jobs_total" not in found, "nobody asked for it"
 
 
 def test_counters_are_the_sums_of_usages(http: httpx.AsyncClient) -> None:
