@@ -23,10 +23,17 @@ from serve.service import Service
 from serve.site import install_page
 from serve.tokens import add_token_routes
 
+EVENT = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {
+        "data": {"type": "string", "description": "A chunk or an error as JSON; [DONE] at the end"}
+    },
+}
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The whole answer, or its chunks as server-sent events",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {"itemSchema": EVENT}},
     }
 }
 READY_TIMEOUT = 5.0
