@@ -7,12 +7,13 @@ from typing import Any
 
 import jsonschema
 import pytest
-import ray
 import yaml
+from packaging.requirements import Requirement
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 from ray.serve.schema import ServeDeploySchema
 
+from cluster.config import RAY_ENVIRONMENT
 from serve.app import build_application
 from serve.config import ServeConfig
 
@@ -22,6 +23,10 @@ EXAMPLES = ROOT / "configs" / "cluster"
 
 def read(name: str) -> dict[str, Any]:
     return yaml.safe_load((EXAMPLES / name).read_text())
+
+
+def dockerfile() -> str:
+    return (EXAMPLES / "Dockerfile").read_text()
 
 
 def project() -> dict[str, Any]:
@@ -36,8 +41,19 @@ def test_the_launcher_file_is_what_ray_takes() -> None:
     assert nodes["min_workers"] == len(config["provider"]["worker_ips"])
     with pytest.raises(jsonschema.ValidationError, match="head_start_commands"):
         validate_config(ready | {"head_start_commands": []})
-    for key in ("head_start_ray_commands", "worker_start_ray_commands"):
-        assert "RAY_AUTH_MODE=token" in config[key][-1]
+
+
+def test_every_example_starts_ray_as_the_program_does() -> None:
+    launcher = read("launcher.yaml")
+    starts = {
+        "head": launcher["head_start_ray_commands"][-1],
+        "worker": launcher["worker_start_ray_commands"][-1],
+        "image": dockerfile(),
+    }
+    for name, text in starts.items():
+        set_there = dict(re.findall(r"\b(RAY_\w+)=(\w+)", text))
+        asked = {} if name == "image" else {"RAY_AUTH_MODE": "token"}
+        assert set_there == RAY_ENVIRONMENT | asked, name
 
 
 def test_the_service_is_what_ray_serve_takes_and_builds() -> None:
@@ -50,11 +66,19 @@ def test_the_service_is_what_ray_serve_takes_and_builds() -> None:
     built = call_user_app_builder_with_args_if_necessary(build_application, application.args)
     names = [deployment.name for deployment in application.deployments]
     assert names == [built._bound_deployment.name]
+    # A worker without a replica never gets ready in KubeRay.
+    [deployment] = application.deployments
+    [workers] = spec["rayClusterConfig"]["workerGroupSpecs"]
+    assert deployment.max_replicas_per_node == 1
+    assert deployment.num_replicas == workers["replicas"]
 
 
-def test_the_service_runs_the_ray_that_is_installed_with_tokens_on() -> None:
+def test_the_service_and_its_image_have_one_ray_that_the_program_takes_with_tokens_on() -> None:
     cluster = read("rayservice.yaml")["spec"]["rayClusterConfig"]
-    assert cluster["rayVersion"] == ray.__version__
+    needed = map(Requirement, project()["project"]["dependencies"])
+    [taken] = [each.specifier for each in needed if each.name == "ray"]
+    assert cluster["rayVersion"] in taken
+    assert re.findall(r"\bray==(\S+)", dockerfile()) == [cluster["rayVersion"]]
     assert cluster["authOptions"] == {"mode": "token"}
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         for container in group["template"]["spec"]["containers"]:
@@ -62,7 +86,7 @@ def test_the_service_runs_the_ray_that_is_installed_with_tokens_on() -> None:
 
 
 def test_the_image_holds_all_that_is_installed_on_a_python_that_fits() -> None:
-    text = (EXAMPLES / "Dockerfile").read_text()
+    text = dockerfile()
     copied = {word for line in re.findall(r"^COPY (.+) \S+$", text, re.M) for word in line.split()}
     built = project()["tool"]["hatch"]["build"]["targets"]["wheel"]
     about = project()["project"]
