@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ray
 from ray import tune
 
 from actors.lease_desk import Leases, NoGroupLeft
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 Rule = DecodeOptions
 """The options of a draft-free run that is recorded."""
+KILL_SECONDS = 10.0
+"""In which Ray ends a process that it was asked to end; otherwise it ends itself."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class RowTrial(tune.Trainable):
         def expire() -> None:
             self._write(self._failed(key, f"took longer than trial_seconds {limit:g}"))
             self.give_up()
-            os._exit(1)
+            end_actor()
 
         with deadline(limit, expire):
             yield
@@ -140,6 +143,19 @@ def deadline(seconds: float, expire: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def end_actor() -> None:
+    """End this actor's process, whatever its other threads do.
+
+    By Ray's hand: it shows the driver a page on crashes and the out-of-memory killer for a process
+    that ends by itself in the middle of a call.
+    """
+    try:
+        ray.kill(ray.get_runtime_context().current_actor)
+        time.sleep(KILL_SECONDS)
+    finally:
+        os._exit(1)
 
 
 class ReplayTrial(RowTrial):
