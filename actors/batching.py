@@ -20,7 +20,7 @@ from decoders.request import Request
 
 
 class EngineClosed(RuntimeError):
-    """The engine was closed while a request waited or ran."""
+    """The engine was closed while a request waited or ran, or had ended before it came."""
 
 
 class BatchingEngine:
@@ -120,7 +120,8 @@ class BatchingEngine:
         number = next(self._numbers)
         ticket = Ticket(request, f"{number}:{request.id}", self.engine.codec, stop)
         with self._state:
-            self.check()
+            if self._ended is not None:
+                raise EngineClosed("the batching engine has ended") from self._ended
             self._arrived.append((number, ticket))
             self._state.notify_all()
         return ticket
@@ -137,7 +138,7 @@ class BatchingEngine:
                 try:
                     self._round()
                 except Exception as error:  # a failed forward ends its batch, not the thread
-                    self._scheduler.fail(error)
+                    self._scheduler.fail(failure_of(error))
                 finally:
                     self._end_round()
             self._scheduler.fail(reason)
@@ -196,3 +197,12 @@ class BatchingEngine:
             self._scheduler.dismiss(reason)
             self._in_round = False
             self._state.notify_all()
+
+
+def failure_of(error: Exception) -> Exception:
+    """What a round raised, as its requests are told: a ``ValueError`` in it is none of theirs."""
+    if not isinstance(error, ValueError):
+        return error
+    failure = RuntimeError(f"{type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure

@@ -39,13 +39,15 @@ class Scheduler:
         self.running: dict[str, Member] = {}
 
     def receive(self, ticket: Ticket, number: int) -> None:
-        """Let a new request stand in line; one that cannot be decoded is told so."""
+        """Let a new request stand in line; one that cannot be decoded is told so, and whatever it
+        is that keeps it from there is its own and nobody else's."""
         try:
             decoding = self.decoder.prepare(ticket.request)
-        except ValueError as error:
+            member = Member(ticket, decoding, Place(number, self._need(decoding)))
+        except Exception as error:
             ticket.put(error)
         else:
-            self._stand(Member(ticket, decoding, Place(number, self._need(decoding))))
+            self._stand(member)
 
     def fill(self) -> None:
         """Before a round: who was cancelled leaves, who finds no room any more is parked, and as
@@ -57,10 +59,11 @@ class Scheduler:
         self._admit()
 
     def remove(self, member: Member) -> None:
-        """Take a request out of the batch, finished or not."""
-        del self.running[member.id]
+        """Take a request out of the batch, finished or not. Should that fail, it still counts as
+        running, so that :meth:`fail` tells its client."""
         if member.id in self.decoder.active:
             self.decoder.remove(member.id)
+        del self.running[member.id]
 
     def fail(self, error: Exception) -> None:
         """Fail every running request and free its slot."""
@@ -86,8 +89,8 @@ class Scheduler:
         members = sorted(self.running.values(), key=lambda each: each.place.number)
         needs = [self._need(member.decoding) for member in members]
         for member in members[len(members) - to_park(needs, memory.tokens) :]:
-            del self.running[member.id]
             self.decoder.park(member.id)
+            del self.running[member.id]
             self.counters.parked += 1
             member.place = Place(member.place.number, self._need(member.decoding)).unpassable()
             self._stand(member)

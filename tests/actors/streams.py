@@ -19,14 +19,20 @@ class WatchedTarget(Target):
     """Counts its forwards, and fails those that a test wants to fail."""
 
     num_forwards = 0
-    fails = fails_next = False
+    fails = fails_next = holds = False
+    failure: Exception = RuntimeError("out of memory")
 
     def forward(self, batch: CopyBatch) -> Tensor:
         self.num_forwards += 1
         if self.fails or self.fails_next:
             self.fails_next = False
-            raise RuntimeError("out of memory")
+            raise self.failure
         return super().forward(batch)
+
+    def close_slot(self, slot: int) -> None:
+        if self.holds:
+            raise self.failure
+        super().close_slot(slot)
 
 
 async def collect(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,6 +165,38 @@ def test_a_failed_forward_fails_its_batch_and_nothing_else(
     assert ids_of(deltas) == alone(batching, REQUESTS[0]).token_ids
 
 
+def test_what_a_forward_raises_is_never_taken_for_a_bad_request(
+    batching: BatchingEngine, target: WatchedTarget
+) -> None:
+    target.failure, target.fails = ValueError("two lists differ"), True
+    with pytest.raises(RuntimeError, match="ValueError: two lists differ"):
+        asyncio.run(collect(batching, REQUESTS[0]))
+
+
+def test_a_slot_that_cannot_be_freed_leaves_nobody_waiting(
+    batching: BatchingEngine, target: WatchedTarget
+) -> None:
+    request = replace(REQUESTS[0], options=LONG)
+    text = text_of(asyncio.run(collect(batching, request)))
+
+    async def run() -> list[list[Delta] | BaseException]:
+        other = asyncio.create_task(collect(batching, Request("b", (6,), LONG)))
+        await until(lambda: batching.num_running == 1)
+        target.holds = True
+        ended = asyncio.gather(
+            collect(batching, request, [text[9:12]]), other, return_exceptions=True
+        )
+        found = await asyncio.wait_for(ended, 20)
+        await until(lambda: not batching._thread.is_alive())
+        with pytest.raises(EngineClosed):
+            await collect(batching, request)
+        return list(found)
+
+    assert [str(error) for error in asyncio.run(run())] == ["out of memory"] * 2
+    with pytest.raises(RuntimeError, match="out of memory"):
+        batching.check()
+
+
 def test_a_request_that_cannot_be_decoded_fails_alone(batching: BatchingEngine) -> None:
     async def run() -> list[Delta]:
         good = asyncio.create_task(collect(batching, REQUESTS[0]))
@@ -171,6 +204,9 @@ def test_a_request_that_cannot_be_decoded_fails_alone(batching: BatchingEngine) 
             await collect(batching, Request("bad", (999,), LONG))
         with pytest.raises(ValueError, match="drafter is not loaded"):
             await collect(batching, Request("bad", (5,), DecodeOptions(method="order")))
+        broken: tuple[Any, ...] = ("no number",)
+        with pytest.raises(TypeError):
+            await asyncio.wait_for(collect(batching, Request("bad", broken, LONG)), 20)
         return await good
 
     assert ids_of(asyncio.run(run())) == alone(batching, REQUESTS[0]).token_ids

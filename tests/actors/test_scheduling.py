@@ -181,3 +181,20 @@ def test_a_failed_forward_leaves_waiting_requests_alone(
             assert ids_of(each) == plain.token_ids
         else:
             assert str(each) == "out of memory"
+
+
+def test_who_cannot_be_parked_is_told(
+    batching: BatchingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def park(request_id: str) -> None:
+        raise RuntimeError("no memory to keep it in")
+
+    async def run() -> list[list[Delta] | BaseException]:
+        tasks = [collect(batching, request) for request in requests()]
+        ended = asyncio.gather(*tasks, return_exceptions=True)
+        return await asyncio.wait_for(ended, 60)
+
+    monkeypatch.setattr(batching._scheduler.decoder, "park", park)
+    told = [str(each) for each in asyncio.run(run()) if isinstance(each, BaseException)]
+    assert set(told) == {"no memory to keep it in"}
+    batching.check()
