@@ -56,11 +56,9 @@ def find_stop(text: str, stop: Sequence[str]) -> int | None:
 
 
 def held_back(text: str, stop: Sequence[str]) -> int:
-    """How many characters at the end of ``text`` may be the beginning of a stop string."""
-    lengths = (
-        length
-        for word in stop
-        for length in range(len(word) - 1, 0, -1)
-        if text.endswith(word[:length])
-    )
-    return max(lengths, default=0)
+    """How many characters at the end of ``text``, in which no stop string is complete, may be the
+    beginning of one."""
+    for start in range(len(text)):
+        if any(word.startswith(text[start:]) for word in stop):
+            return len(text) - start
+    return 0

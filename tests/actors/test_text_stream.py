@@ -1,5 +1,7 @@
 """Text is let out piece by piece; the pieces are the whole, whatever the cuts."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,3 +113,12 @@ def test_broken_bytes_come_out_at_the_end(codec: TextCodec) -> None:
 def test_an_empty_stop_string_is_refused(codec: TextCodec) -> None:
     with pytest.raises(ValueError, match="empty"):
         TextStream(codec, ("",))
+
+
+def test_a_stop_string_of_any_length_holds_up_nobody(codec: TextCodec) -> None:
+    """A client chooses it, and the thread that looks for it decodes for all."""
+    text = "hello world, " * 8
+    stream = TextStream(codec, (f"{text}{'x' * 300_000}", "world, " + "o" * 300_000))
+    started = time.process_time()
+    assert "".join(pieces(stream, codec.encode(text), [5, 9])) == text
+    assert time.process_time() - started < 5
