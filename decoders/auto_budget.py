@@ -7,7 +7,7 @@ been expected of either. How much to draft follows from the first and the cost c
 requests of a round share one number of drafts, which go to the largest masses.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -29,6 +29,8 @@ SETTLED, FAR_OFF = 16, 2.0
 """A curve that is off by more than this factor after so many rounds is measured anew."""
 MOST_PRICES = 4096
 """Prices looked up that are kept."""
+MOST_KINDS = 1024
+"""Kinds of requests that are remembered: clients choose temperatures, of which there is no end."""
 LEVEL_MEMORY = 33
 """Rounds over whose median a level is measured."""
 MOST_OFF = 2.0
@@ -61,7 +63,7 @@ class Share:
     """Of one request."""
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=MOST_KINDS)
 def kind_of(options: DecodeOptions) -> Hashable:
     """Requests that share a balance: everything that decides drafts or their acceptance."""
     own = {"method", "rule", "gamma", "hedge", "width", "prune", "cross_block", "draft_refresh"}
@@ -85,7 +87,8 @@ class AutoBudget:
         return a kept curve; ``measure(True)``, which may not, by :meth:`check_curve`."""
         self._measure = measure
         self._curve: CostCurve | None = None
-        self._balances: dict[Hashable, Balance] = {}
+        self._balances: OrderedDict[Hashable, Balance] = OrderedDict()
+        """The latest asked for last."""
         self._plain, self._drafted = Level(), Level()
         self._trusted = False
         self._shares: dict[Hashable, Share] = {}
@@ -116,7 +119,11 @@ class AutoBudget:
         return self._balance_of(kind_of(options))
 
     def _balance_of(self, kind: Hashable) -> Balance:
-        return self._balances.setdefault(kind, Balance())
+        balance = self._balances.pop(kind, None) or Balance()
+        self._balances[kind] = balance
+        if len(self._balances) > MOST_KINDS:
+            self._balances.popitem(last=False)
+        return balance
 
     def admitted(self, kinds: Iterable[Hashable]) -> dict[Hashable, bool]:
         """For each of the :func:`kinds <kind_of>` of a round's ``auto`` requests: whether to spend
@@ -226,7 +233,7 @@ class AutoBudget:
         time of its drafts and its drafter."""
         total = sum(share.drafts for share in self._shares.values())
         for kind, share in self._shares.items():
-            balance = self._balances[kind]
+            balance = self._balance_of(kind)
             # Without drafts the round was a plain one, and its noise says nothing of drafting.
             extra = (seconds - plain) * share.drafts / total if total else 0.0
             extra += balance.drafter_seconds * share.requests

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from decoders.auto_budget import AutoBudget, kind_of
+from decoders.auto_budget import MOST_KINDS, AutoBudget, kind_of
 from decoders.balance import (
     LASTING,
     LONGEST_WAIT,
@@ -148,6 +148,16 @@ def test_kinds_differ_in_whatever_decides_drafts_or_their_acceptance() -> None:
     assert kind_of(options("chain")) != kind_of(base)
     for values in ({"seed": 3}, {"max_new_tokens": 7}, {"budget": 4}):
         assert kind_of(options("order", **values)) == kind_of(base), values
+
+
+def test_kinds_that_were_not_asked_for_lately_are_forgotten() -> None:
+    auto = AutoBudget(lambda anew: FREE)
+    kept, gone = (auto.balance(options("order", temperature=t)) for t in (0.5, 0.6))
+    for number in range(MOST_KINDS):
+        assert auto.balance(options("order", temperature=0.5)) is kept
+        auto.balance(options("order", temperature=1 + number / MOST_KINDS))
+    assert len(auto._balances) == MOST_KINDS
+    assert auto.balance(options("order", temperature=0.6)) is not gone
 
 
 def test_requests_with_a_fixed_budget_keep_it_beside_auto_ones() -> None:
