@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +190,8 @@ class TargetGroup:
         A stream is never made again by itself, since its beginning has been handed out: when a
         rank is lost it ends with :class:`GroupError`, and the group is rebuilt for the next one.
         """
-        lead = self._lead = self._lead or await self.keeper.lead.remote(self._lost)
+        with self._told_as_gone():
+            lead = self._lead = self._lead or await self.keeper.lead.remote(self._lost)
         deltas = lead.rank.stream.options(num_returns="streaming").remote(request, tuple(stop))
         try:
             async for delta in deltas:
@@ -241,15 +242,22 @@ class TargetGroup:
             ) from error
 
     def _find_lead(self) -> Lead:
-        try:
+        with self._told_as_gone():
             lead = self._lead = self._lead or fetch(
                 self.keeper.lead.remote(self._lost, self.patience)
             )
+        return lead
+
+    @contextmanager
+    def _told_as_gone(self) -> Iterator[None]:
+        """Whatever keeps a group that was up from being built again is no caller's bad input."""
+        try:
+            yield
         except RayActorError as error:
             raise GroupGone(f"target group {self.name} is not running any more") from error
         except ValueError as error:
-            raise GroupGone(f"target group {self.name} was lost: {error}") from error
-        return lead
+            told = root_cause(error)
+            raise GroupGone(f"target group {self.name} was lost: {told}") from error
 
     def _lose(self, lead: Lead) -> None:
         """From now on ask for a later generation than ``lead``."""
