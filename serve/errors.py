@@ -1,12 +1,13 @@
 """OpenAI-shaped errors: ``{"error": {"message", "type", "param", "code"}}`` for everything."""
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import Response
 from pydantic import BaseModel
 from ray.exceptions import RayActorError, RayError
 from starlette.exceptions import HTTPException
@@ -37,6 +38,9 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 log = logging.getLogger("ray.serve")
 
 RETRY_AFTER = {"Retry-After": "1"}
+TOO_LARGE = "body_too_large"
+CODES = {404: "not_found", 405: "method_not_allowed", 408: "body_too_slow", 413: TOO_LARGE}
+"""What errors are called that were raised as HTTP's own."""
 PASSING = (EngineClosed, GroupError, RayActorError)
 """Failures of a target that is replaced or rebuilt meanwhile."""
 
@@ -66,8 +70,10 @@ class ApiError(Exception):
         error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return {"error": error}
 
-    def response(self) -> JSONResponse:
-        return JSONResponse(self.body(), self.status, headers=self.headers)
+    def response(self) -> Response:
+        # In ASCII: what a client sent, and an error repeats, need not be text that can be encoded.
+        text = json.dumps(self.body())
+        return Response(text, self.status, self.headers, media_type="application/json")
 
 
 def invalid(problems: Sequence[Mapping[str, Any]], prefix: str = "") -> ApiError:
@@ -100,19 +106,20 @@ def as_api_error(error: Exception) -> ApiError:
 
 
 def install_handlers(api: FastAPI) -> None:
-    """Shape every error of ``api``: validation, unknown routes and methods, failures."""
+    """Shape the errors of ``api`` that are expected: validation, unknown routes and methods,
+    refusals, a target that fails. Any other one is shaped by ``serve.guard``."""
 
-    async def on_validation(request: Request, error: Exception) -> JSONResponse:
+    async def on_validation(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         return invalid(error.errors()).response()
 
-    async def on_http(request: Request, error: Exception) -> JSONResponse:
+    async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         message = f"{request.method} {request.url.path}: {error.detail}"
-        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
+        code = CODES.get(error.status_code)
         return ApiError(error.status_code, message, code=code, headers=error.headers).response()
 
-    async def on_error(request: Request, error: Exception) -> JSONResponse:
+    async def on_error(request: Request, error: Exception) -> Response:
         return as_api_error(error).response()
 
     api.add_exception_handler(RequestValidationError, on_validation)

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.errors import ApiError
+from serve.errors import TOO_LARGE, ApiError, as_api_error
 from serve.journal import Journal, Line
 from serve.keys import Keyring
 from serve.metrics import Metrics
@@ -58,6 +58,10 @@ class Guard:
                 return
             body = _Body(receive, self.operation.max_body_bytes, self.operation.body_seconds)
             await self.app(scope, body, watched)
+        except Exception as error:  # no route expects it
+            if watched.status:
+                raise
+            await as_api_error(error).response()(scope, receive, watched)
         finally:
             line["status"] = watched.status
             self.metrics.requested(route_of(scope), watched.status)
@@ -95,7 +99,7 @@ def route_of(scope: Scope) -> str:
 
 def too_large(most: int) -> ApiError:
     message = f"the body is larger than {most} bytes (serve.max_body_bytes)"
-    return ApiError(413, message, code="body_too_large")
+    return ApiError(413, message, code=TOO_LARGE)
 
 
 class _Watched:

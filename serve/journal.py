@@ -47,4 +47,5 @@ class Journal:
         line["seconds"] = round(time.perf_counter() - line.pop("started"), 6)
         CURRENT.set(None)
         if self.operation.log_requests:
-            self._log.info(json.dumps(line, ensure_ascii=False, default=str))
+            # In ASCII: no character of a path or a text ends the line, or steers a terminal.
+            self._log.info(json.dumps(line, default=str))

@@ -77,6 +77,7 @@ def test_a_body_that_is_too_large_is_refused(opened: Opened, known: bool) -> Non
     content = text if known else parts()
     response = asyncio.run(http.post("/v1/completions", content=content, headers=headers))
     assert response.status_code == 413
+    assert response.json()["error"]["code"] == "body_too_large"
     assert "serve.max_body_bytes" in response.json()["error"]["message"]
 
 
@@ -145,10 +146,11 @@ def test_a_request_leaves_one_line_without_its_text(
             await http.post("/v1/completions", json=BODY | {"n": 999}, headers=shown(KEY)),
             await http.get("/v1/models", headers={"X-Request-Id": "a\nb"}),
             await http.get("/healthz"),
+            await http.get("/v1/a%C2%85b%E2%80%A8c", headers=shown(KEY)),
         ]
 
     answers = asyncio.run(run())
-    done, bad, refused = lines()
+    done, bad, refused, odd = lines()
     assert done["request"] == answers[0].headers["x-request-id"] == "mine-1"
     assert (done["status"], done["key"], done["ending"]) == (200, "ann", "finished")
     assert done["nfe"] == answers[0].json()["usage"]["maskahead"]["nfe"]
@@ -158,6 +160,7 @@ def test_a_request_leaves_one_line_without_its_text(
     assert refused["status"] == 401
     assert refused["request"] == answers[2].headers["x-request-id"]
     assert "\n" not in refused["request"]
+    assert odd["path"] == "/v1/a\x85b\u2028c", "told, and no end of a line"
     everything = (tmp_path / "requests.jsonl").read_text()
     assert "hello" not in everything
     assert KEY not in everything
@@ -177,3 +180,17 @@ def test_lines_can_be_turned_off(opened: Opened, tmp_path: Path) -> None:
     http = opened(log_requests=False, log_file=tmp_path / "requests.jsonl")
     asyncio.run(http.post("/v1/completions", json=BODY))
     assert (tmp_path / "requests.jsonl").read_text() == ""
+
+
+def test_a_failure_that_nobody_expected_is_told_and_logged_as_one(
+    opened: Opened,
+    service: Service,
+    lines: Callable[[], list[dict[str, Any]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "completion_job", lambda body: {}["nothing"])
+    http = opened(log_file=tmp_path / "requests.jsonl")
+    response = asyncio.run(http.post("/v1/completions", json=BODY))
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
+    assert lines()[0]["status"] == 500
