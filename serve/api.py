@@ -17,6 +17,7 @@ from serve.journal import Journal
 from serve.keys import Keyring, known_lines
 from serve.metrics import CONTENT_TYPE
 from serve.options import request_options
+from serve.reading import read
 from serve.responses import Answer, ChatCompletion, Completion
 from serve.schema import ChatRequest, CompletionRequest
 from serve.service import Service
@@ -49,7 +50,13 @@ def build_api(service: Service) -> FastAPI:
         await asyncio.to_thread(service.close)
 
     operation = service.config.serve
-    api = FastAPI(title="Maskahead", lifespan=lifespan, responses=DOCUMENTED)
+    api = FastAPI(
+        title="Maskahead",
+        lifespan=lifespan,
+        responses=DOCUMENTED,
+        docs_url=None,  # pages of scripts from elsewhere
+        redoc_url=None,
+    )
     install_handlers(api)
     install_page(api)
     api.add_middleware(
@@ -71,7 +78,7 @@ def add_answer_routes(api: FastAPI, service: Service) -> None:
 
     @api.post("/v1/completions", response_model=Completion, responses=STREAMED)
     async def completions(body: CompletionRequest) -> Response:
-        job = service.completion_job(body)
+        job = await read(lambda: service.completion_job(body), body.num_characters)
         if body.stream:
             chunks = completion_chunks(service, job, body.include_usage)
             return await event_stream(chunks, body.include_usage)
@@ -79,7 +86,7 @@ def add_answer_routes(api: FastAPI, service: Service) -> None:
 
     @api.post("/v1/chat/completions", response_model=ChatCompletion, responses=STREAMED)
     async def chat_completions(body: ChatRequest) -> Response:
-        job = service.chat_job(body)
+        job = await read(lambda: service.chat_job(body), body.num_characters)
         if body.stream:
             chunks = chat_chunks(service, job, body.include_usage)
             return await event_stream(chunks, body.include_usage)
@@ -109,7 +116,7 @@ def add_health_routes(api: FastAPI, service: Service) -> None:
         return {"status": "ok"}
 
     @api.get("/readyz")
-    async def readyz() -> JSONResponse:
+    async def readyz() -> Response:
         """The target answers."""
         if service.draining:
             reason = f"ending: {service.num_answers} answers are under way"

@@ -9,6 +9,9 @@ from pydantic_core import PydanticCustomError
 Neutral = Mapping[str, tuple[Any, ...]]
 """Fields, and the values at which they change nothing."""
 
+MOST_SHOWN = 200
+"""Characters of a refused value that its error repeats."""
+
 LABELS = (
     "metadata",
     "prompt_cache_key",
@@ -22,6 +25,18 @@ SHARED: Neutral = {
     "frequency_penalty": (None, 0),
     "logit_bias": (None, {}),
     "presence_penalty": (None, 0),
+    # vLLM's own: its clients write some of them out (`vllm bench serve` a repetition_penalty of 1).
+    "ignore_eos": (None, False),
+    "include_stop_str_in_output": (None, False),
+    "length_penalty": (None, 1),
+    "min_p": (None, 0),
+    "min_tokens": (None, 0),
+    "repetition_penalty": (None, 1),
+    "skip_special_tokens": (None, True),
+    "spaces_between_special_tokens": (None, True),
+    "stop_token_ids": (None, []),
+    "top_k": (None, 0, -1),
+    "use_beam_search": (None, False),
 }
 COMPLETION: Neutral = {
     **SHARED,
@@ -57,8 +72,14 @@ MESSAGE: Neutral = dict.fromkeys(
 def refuse(field: str, value: object, valid: str) -> PydanticCustomError:
     """The error of an unsupported value of ``field``."""
     message = "{value} is not supported; valid: {valid}"
-    context = {"param": field, "value": json.dumps(value), "valid": valid}
+    context = {"param": field, "value": shown(value), "valid": valid}
     return PydanticCustomError("unsupported_value", message, context)
+
+
+def shown(value: object) -> str:
+    """What a client sent, as its error repeats it: of a picture, say, not the whole."""
+    text = json.dumps(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ..."
 
 
 def drop_neutral(values: Any, neutral: Neutral) -> Any:

@@ -50,14 +50,15 @@ def decode_options(served: DecodeOptions, request: GenerationRequest, room: int)
     """The options of one request: its own win over the served ones.
 
     Served options that another method does not know fall away; the client's own must fit the
-    method. ``room`` is the number of positions behind the prompt: it bounds the served limit, while
-    a client's limit beyond it is refused.
+    method. An answer may have at most ``room`` tokens: that bounds the served limit, while a
+    client's limit beyond it is refused.
     """
     own = _extension(request) | _sampling(request)
     limit = min(served.max_new_tokens, room) if request.limit is None else request.limit
-    if not 0 <= limit <= room:
-        message = f"max_tokens {limit}: this prompt leaves {room} positions"
-        raise ApiError(400, message, param="max_tokens", code="context_length_exceeded")
+    if limit > room:
+        field = request.limit_field
+        message = f"{field} {limit}: an answer to this prompt may have {room} tokens"
+        raise ApiError(400, message, param=field, code="context_length_exceeded")
     own["max_new_tokens"] = limit
     method = str(own.get("method", served.method))
     base = {k: value for k, value in served.model_dump().items() if takes(method, k, value)}

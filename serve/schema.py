@@ -3,83 +3,16 @@
 Fields that have no support here are the concern of ``serve.neutral``.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from decoders.options import Temperature
 from decoders.request import MOST_ALTERNATIVES
 from serve.neutral import CHAT, COMPLETION, MESSAGE, drop_neutral, refuse
+from serve.texts import Content, Prompts, Stops, Text
 
 MAX_CHOICES = 128
-MAX_STOPS = 16
-"""OpenAI takes 4; evaluation harnesses send more."""
-
-Prompt = str | tuple[int, ...]
-
-_TEXT: dict[str, Any] = {"type": "string"}
-_IDS: dict[str, Any] = {"type": "array", "items": {"type": "integer"}}
-PROMPT_SCHEMA = WithJsonSchema(
-    {"anyOf": [_TEXT, *({"type": "array", "minItems": 1, "items": x} for x in (_TEXT, _IDS)), _IDS]}
-)
-STOP_SCHEMA = WithJsonSchema(
-    {
-        "anyOf": [
-            {"type": "string", "minLength": 1},
-            {"type": "array", "maxItems": MAX_STOPS, "items": {"type": "string", "minLength": 1}},
-            {"type": "null"},
-        ]
-    }
-)
-"""What these fields take, which the values that they become do not say."""
-
-
-def read_stop(value: Any) -> Any:
-    """``null``, one string or a list of them as a tuple."""
-    words = () if value is None else (value,) if isinstance(value, str) else value
-    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-        raise ValueError(f"must be a string or a list of strings, not {value!r}")
-    if len(words) > MAX_STOPS or "" in words:
-        raise ValueError(f"takes at most {MAX_STOPS} strings, none of them empty; got {value!r}")
-    return tuple(words)
-
-
-def read_prompts(value: Any) -> Any:
-    """A string, a list of strings, token ids or a list of token id lists, as a tuple of prompts."""
-    if isinstance(value, str):
-        return (value,)
-    if isinstance(value, list) and value:
-        if _are_ids(value):
-            return (tuple(value),)
-        if all(isinstance(prompt, str) for prompt in value):
-            return tuple(value)
-        if all(isinstance(prompt, list) and _are_ids(prompt) for prompt in value):
-            return tuple(tuple(prompt) for prompt in value)
-    raise ValueError(
-        "must be a string, a list of strings, a list of token ids, or a list of such lists"
-    )
-
-
-def _are_ids(values: list[Any]) -> bool:
-    return all(type(value) is int for value in values)
-
-
-def read_content(value: Any) -> Any:
-    """Text of a message, also when it comes as text parts."""
-    if isinstance(value, list):
-        for part in value:
-            if not isinstance(part, dict) or part.get("type") != "text":
-                raise ValueError(f"only text parts are supported, not {part!r}")
-        value = "".join(str(part.get("text", "")) for part in value)
-    if not isinstance(value, str):
-        raise ValueError(f"must be text, not {value!r}")
-    return value
 
 
 class StreamOptions(BaseModel):
@@ -98,10 +31,10 @@ class GenerationRequest(BaseModel):
     max_tokens: int | None = Field(default=None, ge=0)
     n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     seed: int | None = None
-    stop: Annotated[tuple[str, ...], BeforeValidator(read_stop), STOP_SCHEMA] = ()
+    stop: Stops = ()
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    temperature: float | None = Field(default=None, ge=0, le=2)
+    temperature: Temperature | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
     maskahead: dict[str, Any] | None = None
     """Decoding options of this request, any of ``serve.options.EXTENSION``; and ``events``, a flag
@@ -131,9 +64,19 @@ class GenerationRequest(BaseModel):
         return self.n or 1
 
     @property
+    def num_answers(self) -> int:
+        """Answers to all prompts."""
+        return self.num_choices
+
+    @property
+    def limit_field(self) -> str:
+        """The field that says :attr:`limit`."""
+        return "max_tokens"
+
+    @property
     def limit(self) -> int | None:
         """Most tokens of an answer."""
-        return self.max_tokens
+        return getattr(self, self.limit_field)
 
     @property
     def top_logprobs_asked(self) -> int | None:
@@ -149,8 +92,16 @@ class GenerationRequest(BaseModel):
 class CompletionRequest(GenerationRequest):
     """``POST /v1/completions``."""
 
-    prompt: Annotated[tuple[Prompt, ...], BeforeValidator(read_prompts), PROMPT_SCHEMA]
+    prompt: Prompts
     logprobs: int | None = Field(default=None, ge=0, le=MOST_ALTERNATIVES)
+
+    @property
+    def num_answers(self) -> int:
+        return len(self.prompt) * self.num_choices
+
+    @property
+    def num_characters(self) -> int:
+        return sum(len(prompt) for prompt in self.prompt)
 
     @property
     def top_logprobs_asked(self) -> int | None:
@@ -168,8 +119,8 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[str, BeforeValidator(read_content)]
-    name: str | None = None
+    content: Content
+    name: Text | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -210,9 +161,13 @@ class ChatRequest(GenerationRequest):
         return self
 
     @property
+    def num_characters(self) -> int:
+        return sum(len(message.content) for message in self.messages)
+
+    @property
     def top_logprobs_asked(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
-    def limit(self) -> int | None:
-        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+    def limit_field(self) -> str:
+        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"

@@ -1,18 +1,17 @@
 """What the endpoint does, apart from HTTP: API requests in, streams of deltas out."""
 
-import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import jinja2
 
-from actors.batching import Delta
 from cluster.configuration import RUNS
-from decoders.refusals import check_request
+from decoders.options import DecodeOptions
+from decoders.refusals import check_options, check_tokens
 from decoders.request import Request
 from models.spec import TargetSpec
 from models.text import TextCodec
@@ -22,18 +21,17 @@ from serve.config import ServeConfig
 from serve.errors import RETRY_AFTER, ApiError
 from serve.events import EventLog
 from serve.journal import note
+from serve.merging import Deltas, merge, until_complete
 from serve.metrics import Metrics
 from serve.moves import ServedSettings, check_in_place
 from serve.options import choice_seed, decode_options
-from serve.schema import ChatRequest, CompletionRequest, GenerationRequest, Message, Prompt
+from serve.schema import ChatRequest, CompletionRequest, GenerationRequest, Message
+from serve.texts import Prompt
 
 if TYPE_CHECKING:
     from serve.sampling import Sampler
 
-Deltas = AsyncGenerator[tuple[int, Delta], None]
-
 WARM_UP_PROMPT = "Hello"
-
 
 @dataclass(frozen=True)
 class Job:
@@ -87,11 +85,11 @@ class Service:
 
     def completion_job(self, body: CompletionRequest) -> Job:
         """The job of a text completion: prompts as they are, no template."""
-        return self._job("cmpl", body, [self._ids(prompt) for prompt in body.prompt])
+        return self._job("cmpl", "prompt", body, map(self._ids, body.prompt))
 
     def chat_job(self, body: ChatRequest) -> Job:
         """The job of a conversation under the target's chat template."""
-        return self._job("chatcmpl", body, [self.chat_ids(body.messages)])
+        return self._job("chatcmpl", "messages", body, map(self.chat_ids, [body.messages]))
 
     def chat_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """A conversation as the target reads it, up to the reply."""
@@ -121,21 +119,28 @@ class Service:
         Refuses at the first step when too many answers are under way; an answer that is complete
         is none, however slowly it is read.
         """
-        self._claim(len(job.requests))
+        held = len(job.requests)
+        self._claim(held)
+
+        def free() -> None:
+            nonlocal held
+            held -= 1
+            self.num_answers -= 1
+
         account = Account(job.requests)
         try:
             streams = [self.backend.stream(request, job.stop) for request in job.requests]
+            streams = [until_complete(stream, free) for stream in streams]
             async with aclosing(merge(streams, self.config.serve.request_seconds)) as deltas:
                 async for index, delta in deltas:
                     account.see(index, delta)
-                    self.num_answers -= delta.result is not None
                     yield index, delta
             account.ending = "finished"
         except Exception as error:
             account.ending, account.error = "failed", type(error).__name__
             raise
         finally:
-            self.num_answers -= len(job.requests) - len(account.results)
+            self.num_answers -= held
             self._close(account)
 
     def _close(self, account: Account) -> None:
@@ -159,15 +164,19 @@ class Service:
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         return self.codec.encode(prompt) if isinstance(prompt, str) else prompt
 
-    def _job(self, kind: str, body: GenerationRequest, prompts: Sequence[tuple[int, ...]]) -> Job:
+    def _job(
+        self, kind: str, field: str, body: GenerationRequest, prompts: Iterable[tuple[int, ...]]
+    ) -> Job:
+        """``prompts``, which are what ``field`` holds, are looked at once all else is in order: a
+        body may hold very many."""
         self.check_model(body.model)
+        self._check_number(body.num_answers)
         job_id = f"{kind}-{uuid.uuid4().hex}"
         requests: list[Request] = []
+        num_prompt_tokens = 0
         for ids in prompts:
-            self._check_length(ids)
-            room = self.spec.max_positions - len(ids)
-            room = min(room, self.config.serve.max_answer_tokens or room)
-            options = decode_options(self.config.decode, body, room)
+            num_prompt_tokens += len(ids)
+            options = self._options(ids, field, body)
             for number in range(body.num_choices):
                 request = Request(
                     id=f"{job_id}-{len(requests)}",
@@ -178,36 +187,51 @@ class Service:
                     top_logprobs=body.top_logprobs_asked,
                 )
                 requests.append(request)
-            self._check_tokens(requests[-1])
-        num_prompt_tokens = sum(len(ids) for ids in prompts)
         created = int(time.time())
         return Job(job_id, created, body.model, tuple(requests), body.stop, num_prompt_tokens)
 
-    def _check_length(self, ids: Sequence[int]) -> None:
-        most = self.config.serve.max_prompt_tokens
-        if most is not None and len(ids) > most:
-            message = f"the prompt has {len(ids)} tokens; this endpoint takes {most}"
-            raise ApiError(400, message, param="prompt", code="context_length_exceeded")
+    def _options(self, ids: Sequence[int], field: str, body: GenerationRequest) -> DecodeOptions:
+        """The options of the answers to one prompt, once prompt and options are ones for this
+        target."""
+        operation, positions = self.config.serve, self.spec.max_positions
+        most = min(positions, operation.max_prompt_tokens or positions)
+        if len(ids) > most:
+            message = f"{field}: the prompt has {len(ids)} tokens; this endpoint takes {most}"
+            raise ApiError(400, message, param=field, code="context_length_exceeded")
+        room = positions - len(ids)
+        options = decode_options(
+            self.config.decode, body, min(room, operation.max_answer_tokens or room)
+        )
+        with refusing(field):
+            check_tokens(ids, self.spec, field)
+        with refusing("maskahead"):
+            check_options(options, self.spec)
+        return options
 
-    def _check_tokens(self, request: Request) -> None:
-        try:
-            check_request(request, self.spec)
-        except ValueError as error:
-            raise ApiError(400, str(error), param="prompt") from error
+    def _check_number(self, num_answers: int) -> None:
+        most = self.config.max_answers
+        if num_answers > most:
+            message = f"{num_answers} answers in one request; this endpoint takes {most}"
+            raise ApiError(400, message, param="n")
 
     def _claim(self, num_answers: int) -> None:
         most = self.config.max_answers
         if self.draining:
             message = "this endpoint is ending, and finishes only what is under way"
             raise ApiError(503, message, code="draining", headers=RETRY_AFTER)
-        if num_answers > most:
-            raise ApiError(
-                400, f"{num_answers} answers in one request; this endpoint takes {most}", param="n"
-            )
         if self.num_answers + num_answers > most:
             message = f"{self.num_answers} answers are under way, of at most {most}: try again"
             raise ApiError(503, message, code="overloaded", headers=RETRY_AFTER)
         self.num_answers += num_answers
+
+
+@contextmanager
+def refusing(field: str) -> Iterator[None]:
+    """A ``ValueError`` of the block is about what the request's ``field`` says."""
+    try:
+        yield
+    except ValueError as error:
+        raise ApiError(400, str(error), param=field) from error
 
 
 def trace_store(config: ServeConfig) -> str | None:
@@ -230,40 +254,3 @@ def open_sampler(config: ServeConfig) -> "Sampler | None":
 
     artifacts = RUNS / "artifacts"
     return Sampler(config.serve.trace_ratio, lambda: RequestTraces(Tracking(uri, artifacts)))
-
-
-async def merge(streams: Sequence[AsyncGenerator[Delta, None]], seconds: float) -> Deltas:
-    """Items of several streams as they come, each with its stream's index.
-
-    The first error ends all of them, and so does their time; closing the merged stream closes
-    every part.
-    """
-    deadline = asyncio.get_running_loop().time() + seconds
-    items: asyncio.Queue[tuple[int, Delta] | Exception] = asyncio.Queue()
-
-    async def pump(index: int, stream: AsyncGenerator[Delta, None]) -> None:
-        try:
-            async with aclosing(stream):
-                async for delta in stream:
-                    items.put_nowait((index, delta))
-        except Exception as error:
-            items.put_nowait(error)
-
-    tasks = [asyncio.create_task(pump(i, stream)) for i, stream in enumerate(streams)]
-    num_running = len(tasks)
-    try:
-        while num_running:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    item = await items.get()
-            except TimeoutError as error:
-                message = f"not complete within {seconds:g} s (serve.request_seconds)"
-                raise ApiError(504, message, code="timeout") from error
-            if isinstance(item, Exception):
-                raise item
-            num_running -= item[1].result is not None
-            yield item
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -7,8 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from serve.errors import ApiError
 from serve.neutral import drop_neutral, refuse
+from serve.reading import read
 from serve.schema import Message
 from serve.service import Service
+from serve.texts import Text
 
 ADDED_ALWAYS = {"add_generation_prompt": (None, True), "continue_final_message": (None, False)}
 ADDED_NEVER = {"add_special_tokens": (None, False)}
@@ -21,7 +23,7 @@ class TokenizeRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     model: str | None = None
-    prompt: str | None = None
+    prompt: Text | None = None
     messages: list[Message] | None = Field(default=None, min_length=1)
     return_token_strs: bool | None = None
 
@@ -36,6 +38,10 @@ class TokenizeRequest(BaseModel):
             raise refuse("prompt", self.prompt, "one of prompt and messages")
         return self
 
+    @property
+    def num_characters(self) -> int:
+        return len(self.prompt or "") + sum(len(each.content) for each in self.messages or ())
+
 
 class DetokenizeRequest(BaseModel):
     """Token ids of this target."""
@@ -46,23 +52,28 @@ class DetokenizeRequest(BaseModel):
     tokens: list[int]
 
 
+def tokenized(service: Service, body: TokenizeRequest) -> dict[str, Any]:
+    """The answer to ``/tokenize``."""
+    if body.messages is not None:
+        ids = service.chat_ids(body.messages)
+    else:
+        ids = service.codec.encode(body.prompt or "")
+    names = [service.codec.spell([token]) for token in ids] if body.return_token_strs else None
+    return {
+        "count": len(ids),
+        "max_model_len": service.spec.max_positions,
+        "tokens": ids,
+        "token_strs": names,
+    }
+
+
 def add_token_routes(api: FastAPI, service: Service) -> None:
     """Let clients count tokens as the target does."""
 
     @api.post("/tokenize")
     async def tokenize(body: TokenizeRequest) -> dict[str, Any]:
         service.check_model(body.model)
-        if body.messages is not None:
-            ids = service.chat_ids(body.messages)
-        else:
-            ids = service.codec.encode(body.prompt or "")
-        names = [service.codec.spell([token]) for token in ids] if body.return_token_strs else None
-        return {
-            "count": len(ids),
-            "max_model_len": service.spec.max_positions,
-            "tokens": ids,
-            "token_strs": names,
-        }
+        return await read(lambda: tokenized(service, body), body.num_characters)
 
     @api.post("/detokenize")
     async def detokenize(body: DetokenizeRequest) -> dict[str, str]:

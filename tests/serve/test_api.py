@@ -12,6 +12,7 @@ import pytest
 from decoders.request import Request
 from serve.api import build_api
 from serve.backends import LocalBackend
+from serve.schema import CompletionRequest
 from serve.service import Service
 from tests.serve.conftest import MODEL
 from tests.serve.listening import listening
@@ -193,6 +194,19 @@ def test_more_answers_than_wait_are_refused_until_some_end(
     assert refused.headers["Retry-After"] == "1"
     assert refused.json()["error"]["code"] == "overloaded"
     assert later.status_code == 200
+
+
+def test_a_complete_answer_holds_no_place_however_slowly_it_is_read(service: Service) -> None:
+    async def run() -> None:
+        body = CompletionRequest.model_validate({"model": MODEL, "prompt": "hi", "n": 2} | ENDLESS)
+        deltas = service.run(service.completion_job(body))
+        await anext(deltas)
+        while service.num_answers:
+            await asyncio.sleep(0.005)
+        assert sum(delta.result is not None for _, delta in [each async for each in deltas]) == 2
+        assert service.num_answers == 0
+
+    asyncio.run(asyncio.wait_for(run(), 20))
 
 
 def test_a_client_that_leaves_frees_its_places_within_one_block(

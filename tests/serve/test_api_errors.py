@@ -28,11 +28,16 @@ BAD_REQUESTS: list[tuple[dict[str, Any], int, str | None, str | None]] = [
     ({"max_tokens": 10_000}, 400, "max_tokens", "context_length_exceeded"),
     ({"prompt": [3]}, 400, "prompt", None),
     ({"prompt": [100_000]}, 400, "prompt", None),
-    ({"prompt": "hello " * 1000}, 400, "max_tokens", "context_length_exceeded"),
+    ({"prompt": "hello " * 1000}, 400, "prompt", "context_length_exceeded"),
+    ({"temperature": 1e-5}, 400, "temperature", None),
     ({"n": 100}, 400, "n", None),
     ({"maskahead": {"method": "order"}}, 400, None, None),
     ({"maskahead": {"gamma": 0.1}}, 400, "maskahead", None),
 ]
+
+
+UNPAIRED = '{"model": "tiny", "prompt": "a", "maskahead": {"\\ud800": 1}}'
+"""An unknown field whose name is half of a surrogate pair: JSON's, and no text."""
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -64,7 +69,9 @@ def test_bad_requests_get_an_error_in_openais_shape(
         ("POST", "/v1/completions", "{no json", 400, "bad_json"),
         ("POST", "/v1/chat/completions", "[1]", 400, None),
         ("POST", "/v1/chat/completions", "{}", 400, "missing_parameter"),
+        ("POST", "/v1/completions", UNPAIRED, 400, "unknown_parameter"),
         ("GET", "/v1/models/gpt", None, 404, "model_not_found"),
+        ("GET", "/docs", None, 404, "not_found"),
     ],
 )
 def test_everything_else_gets_that_shape_too(
@@ -172,3 +179,34 @@ def test_a_target_that_has_ended_is_neither_ready_nor_healthy(serve_config: Serv
     assert [response.status_code for response in responses] == [503, 503, 503]
     codes = [response.json()["error"]["code"] for response in responses]
     assert codes == ["unavailable", "not_ready", "unavailable"]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param"),
+    [
+        ("chat/completions", {"messages": [{"role": "user", "content": "hi " * 1000}]}, "messages"),
+        ("chat/completions", {"max_completion_tokens": 10_000}, "max_completion_tokens"),
+        ("completions", {"maskahead": {"method": "simsd", "gamma": 9}}, "maskahead"),
+    ],
+)
+def test_the_field_that_a_client_sent_is_the_one_that_is_named(
+    http: httpx.AsyncClient, path: str, fields: dict[str, Any], param: str
+) -> None:
+    asked = {"messages": [{"role": "user", "content": "hi"}]} if "chat" in path else {"prompt": "a"}
+    response = asyncio.run(http.post(f"/v1/{path}", json={"model": MODEL} | asked | fields))
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (400, param)
+    assert param in error["message"] or "gamma" in error["message"]
+
+
+def test_more_answers_than_there_are_places_are_refused_before_a_prompt_is_read(
+    http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A body may name millions of them."""
+    read: list[str] = []
+    monkeypatch.setattr(service.codec, "encode", lambda text: read.append(text) or (5,))
+    body = {"model": MODEL, "prompt": ["a"] * 1000, "n": 128}
+    response = asyncio.run(http.post("/v1/completions", json=body))
+    assert response.status_code == 400
+    assert "128000 answers in one request; this endpoint takes 12" in response.text
+    assert read == []

@@ -105,6 +105,9 @@ def test_defaults_written_out_equal_defaults(model: type[BaseModel], body: dict[
         ("prompt", [1, "a"]),
         ("prompt", [True]),
         ("prompt", None),
+        ("prompt", "cut amid an emoji: \ud83d"),
+        ("prompt", ["a", "\ude42"]),
+        ("stop", "\ud83d"),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(field: str, value: Any) -> None:
@@ -155,8 +158,22 @@ def test_text_parts_are_text() -> None:
         ({"role": "tool", "content": "x"}, "messages.0.role"),
         ({"role": "user", "content": None}, "messages.0.content"),
         ({"role": "user", "content": [{"type": "image_url"}]}, "messages.0.content"),
+        ({"role": "user", "content": [{"type": "text"}]}, "messages.0.content"),
+        ({"role": "user", "content": "\ud83d"}, "messages.0.content"),
+        ({"role": "user", "content": "a", "name": "\ud83d"}, "messages.0.name"),
+        ({"role": "user", "content": [{"type": "text", "text": 5}]}, "messages.0.content"),
         ({"role": "user"}, "messages.0.content"),
     ],
 )
 def test_other_messages_are_refused_by_name(message: dict[str, Any], field: str) -> None:
     assert refused_field(ChatRequest, CHAT_BODY | {"messages": [message]}) == field
+
+
+def test_an_error_repeats_only_the_beginning_of_a_large_value() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
+    for fields in ({"messages": [{"role": "user", "content": [picture]}]}, {"tools": [picture]}):
+        with pytest.raises(ValidationError) as caught:
+            ChatRequest.model_validate(CHAT_BODY | fields)
+        (problem,) = caught.value.errors()
+        assert "image_url" in problem["msg"]
+        assert len(problem["msg"]) < 400

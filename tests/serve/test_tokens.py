@@ -1,6 +1,7 @@
 """Clients count tokens as the target does."""
 
 import asyncio
+import threading
 from typing import Any
 
 import httpx
@@ -55,3 +56,23 @@ def test_anything_else_is_refused_by_name(
     response = post(http, path, **body)
     assert response.status_code == status
     assert response.json()["error"]["param"] == param
+
+
+def test_a_long_text_is_read_beside_the_event_loop(
+    http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes seconds, in which nobody else would be answered."""
+    threads: list[bool] = []
+    whole = service.codec.encode
+
+    def encode(text: str) -> tuple[int, ...]:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return whole(text)
+
+    monkeypatch.setattr(service.codec, "encode", encode)
+    for text in ("hello", "hello " * 4000):
+        messages = [{"role": "user", "content": text}]
+        post(http, "/tokenize", prompt=text)
+        post(http, "/v1/completions", model=MODEL, prompt=text, max_tokens=1)
+        post(http, "/v1/chat/completions", model=MODEL, messages=messages, max_tokens=1)
+    assert threads == [True] * 3 + [False] * 3
