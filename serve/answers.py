@@ -1,6 +1,6 @@
 """Jobs answered in OpenAI's shapes: in one piece, or chunk by chunk."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -61,7 +61,7 @@ async def completion_chunks(service: Service, job: Job, include_usage: bool) -> 
                 )
                 yield _completion(job, [choice])
     if include_usage:
-        yield _completion(job, [], list(results.values()))
+        yield _completion(job, [], _in_order(results))
 
 
 async def chat(service: Service, job: Job) -> ChatCompletion:
@@ -101,7 +101,7 @@ async def chat_chunks(service: Service, job: Job, include_usage: bool) -> Chunks
                 results[index] = delta.result
                 yield _chat_part(job, index, {}, delta.result.stop_reason)
     if include_usage:
-        usage = usage_of(job.num_prompt_tokens, list(results.values()))
+        usage = usage_of(job.num_prompt_tokens, _in_order(results))
         yield ChatChunk(id=job.id, created=job.created, model=job.model, choices=[], usage=usage)
 
 
@@ -127,6 +127,11 @@ async def _collect(service: Service, job: Job) -> list[_Whole]:
                 results[index] = delta.result
     parts = zip(texts, logprobs, strict=True)
     return [_Whole(results[index], *part) for index, part in enumerate(parts)]
+
+
+def _in_order(results: Mapping[int, Result]) -> list[Result]:
+    """By their choices' numbers, however they came."""
+    return [results[index] for index in sorted(results)]
 
 
 def _completion_logprobs(

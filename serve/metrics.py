@@ -16,13 +16,13 @@ _PER_TOKEN = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 _DRAFTS = (0.0, 1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 20.0, 32.0, 64.0, 128.0, 256.0)
 
 COUNTERS = {
-    "prompt_tokens": "Tokens of prompts",
+    "prompt_tokens": "Tokens of prompts, once for every answer",
     "completion_tokens": "Tokens of answers",
     "commits": "Positions that were filled",
     "nfe": "Target forwards (open, step, verify)",
     "drafts": "Drafts that were verified",
     "drafts_accepted": "Drafts that were accepted",
-    "cached_prompt_tokens": "Tokens of prompts that were kept of earlier requests",
+    "cached_prompt_tokens": "Tokens of prompts that earlier requests left, once for every answer",
 }
 HISTOGRAMS = {
     "time_to_first_text_seconds": ("From a job's start to its first text", _SECONDS),

@@ -37,10 +37,17 @@ class Effort(BaseModel):
     """Of the slowest choice, from joining the batch to its end."""
 
 
+class PromptTokensDetails(BaseModel):
+    cached_tokens: int
+    """Tokens of prompts that none of their choices computed. (``maskahead.cached_prompt_tokens``
+    are those of every choice.)"""
+
+
 class Usage(BaseModel):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
     maskahead: Effort
 
 
@@ -68,8 +75,17 @@ def usage_of(num_prompt_tokens: int, results: Sequence[Result]) -> Usage:
         prompt_tokens=num_prompt_tokens,
         completion_tokens=completed,
         total_tokens=num_prompt_tokens + completed,
+        prompt_tokens_details=PromptTokensDetails(cached_tokens=_cached_tokens(results)),
         maskahead=effort,
     )
+
+
+def _cached_tokens(results: Sequence[Result]) -> int:
+    least: dict[tuple[int, ...], int] = {}
+    for result in results:
+        ids = result.request.prompt_ids
+        least[ids] = min(result.cache_hits, least.get(ids, result.cache_hits))
+    return sum(least.values())
 
 
 class CompletionChoice(BaseModel):

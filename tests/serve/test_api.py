@@ -122,7 +122,10 @@ def test_choices_of_several_prompts_stand_in_order(client: openai.AsyncOpenAI) -
         for choice in chunk.choices:
             texts[choice.index] += choice.text
     assert texts == [choice.text for choice in many.choices]
+    efforts = [usage.maskahead["accepted_per_round"] for usage in (many.usage, chunks[-1].usage)]
+    assert efforts[0] == efforts[1], "in the choices' order, whichever ends first"
     assert many.usage.prompt_tokens == len(("hello", "you"))
+    assert many.usage.prompt_tokens_details.cached_tokens == 0, "no whole block"
 
 
 def test_token_ids_are_taken_as_they_are(client: openai.AsyncOpenAI, service: Service) -> None:
