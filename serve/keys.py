@@ -6,6 +6,7 @@ import re
 import secrets
 from collections.abc import Iterable
 from hashlib import sha256
+from ipaddress import ip_address
 from pathlib import Path
 
 from serve.operation import OperationConfig
@@ -42,10 +43,13 @@ def check_line(line: str, where: str) -> None:
 
 
 def append_key(file: Path, line: str) -> None:
-    """Add a line to a keys file that only its owner can read."""
-    handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    with os.fdopen(handle, "a", encoding="utf-8") as out:
-        out.write(f"{line}\n")
+    """Add a line to a keys file that only its owner can read, also to one whose last line, written
+    by hand, was left without an end."""
+    handle = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    with os.fdopen(handle, "a+", encoding="utf-8") as out:
+        out.seek(0)
+        ended = out.read()[-1:] in ("", "\n")
+        out.write(f"{line}\n" if ended else f"\n{line}\n")
 
 
 def known_lines(operation: OperationConfig) -> tuple[str, ...]:
@@ -111,4 +115,9 @@ def check_reach(host: str, operation: OperationConfig) -> None:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches ``host``."""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:  # a name, which may stand for any address
+        return False

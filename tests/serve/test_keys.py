@@ -36,6 +36,14 @@ def test_a_file_of_keys_holds_hashes_that_only_its_owner_reads(tmp_path: Path) -
     assert keyring.owner("") is None
 
 
+def test_a_key_is_added_to_a_file_whose_last_line_has_no_end(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(key_line("ann", "mh-1"))
+    append_key(file, key_line("bob", "mh-2"))
+    keyring = Keyring(known_lines(OperationConfig(api_keys_file=file)))
+    assert [keyring.owner(key) for key in ("mh-1", "mh-2")] == ["ann", "bob"]
+
+
 def test_keys_come_from_the_environment_and_the_configuration_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -71,7 +79,7 @@ def test_other_machines_are_served_with_keys_or_by_explicit_wish_only(
 ) -> None:
     for host in ("127.0.0.1", "localhost", "::1", "127.1.2.3"):
         check_reach(host, OperationConfig())
-    for host in ("0.0.0.0", "::", "10.0.0.3", "example.org"):
+    for host in ("0.0.0.0", "::", "10.0.0.3", "example.org", "127.example.org"):
         with pytest.raises(ValueError, match="no API key is set"):
             check_reach(host, OperationConfig())
         check_reach(host, OperationConfig(allow_no_keys=True))
