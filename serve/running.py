@@ -146,7 +146,12 @@ def deploy(config: ServeConfig, host: str, port: int) -> str:
         serve.run(serve_application(config), name=APPLICATION, route_prefix="/")
     except RuntimeError as error:
         raise RuntimeError(why_not_deployed() or str(error)) from error
-    return f"http://{host}:{port}/v1"
+    return url_of(host, port)
+
+
+def url_of(host: str, port: int) -> str:
+    """Where the endpoint answers; an address of IPv6 stands in brackets."""
+    return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
 
 
 @contextmanager
@@ -160,7 +165,7 @@ def until_the_cluster_ends(config: ServeConfig, host: str, port: int) -> Iterato
 def check_place(config: ServeConfig, host: str, port: int) -> None:
     """Raise ``ValueError`` for a port that is taken, or GPUs that are not there."""
     _check_devices(config)
-    _check_port(host, port)
+    check_port(host, port)
 
 
 def reconfigure(opened: ServeConfig, settings: ServedSettings) -> None:
@@ -211,8 +216,9 @@ def why_not_deployed() -> str:
     return lines[-1].strip() if lines else ""
 
 
-def _check_port(host: str, port: int) -> None:
-    with socket.socket() as probe:
+def check_port(host: str, port: int) -> None:
+    """Raise ``ValueError`` for a port that cannot be listened on."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

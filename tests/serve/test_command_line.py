@@ -1,6 +1,7 @@
 """What ``maskahead serve`` does before anything starts."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import yaml
 import maskahead
 from serve.api import build_api
 from serve.keys import VARIABLE, Keyring, read_keys
+from serve.running import check_port, url_of
 from serve.service import Service
 
 Run = Callable[..., tuple[int, str, str]]
@@ -94,3 +96,17 @@ def test_the_description_of_the_routes_is_served(service: Service) -> None:
     responses = paths["/v1/completions"]["post"]["responses"]
     assert responses.keys() == {"200", "4XX", "5XX"}
     assert responses["200"]["content"].keys() == {"application/json", "text/event-stream"}
+
+
+def test_an_address_of_ipv6_is_one_to_listen_on() -> None:
+    assert url_of("::1", 8000) == "http://[::1]:8000/v1"
+    assert url_of("127.0.0.1", 8000) == "http://127.0.0.1:8000/v1"
+    with socket.socket(socket.AF_INET6) as taken:
+        try:
+            taken.bind(("::1", 0))
+        except OSError as error:
+            pytest.skip(f"no IPv6 on this machine: {error.strerror}")
+        taken.listen()
+        with pytest.raises(ValueError, match="on ::1: Address already in use"):
+            check_port("::1", taken.getsockname()[1])
+    check_port("::1", 0)
