@@ -126,19 +126,24 @@ async def _read(
         if response.status_code != httpx.codes.OK:
             raise Failed(f"http {response.status_code}")
         async for data in _event_data(response):
-            if data == "[DONE]":
+            if data == b"[DONE]":
                 break
             try:
                 answer.take(json.loads(data))
-            except json.JSONDecodeError as error:
-                raise Failed("not a stream of JSON") from error
+            except (ValueError, TypeError, AttributeError) as error:
+                raise Failed("not a stream of chunks") from error
     if not answer.finished:
         raise Failed("cut off")
     if answer.tokens is None:
         raise Failed("no usage")
 
 
-async def _event_data(response: httpx.Response) -> AsyncIterator[str]:
-    async for line in response.aiter_lines():
-        if line.startswith("data:"):
-            yield line[len("data:") :].strip()
+async def _event_data(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The data of server-sent events. Lines are those of bytes: in text httpx ends one at every
+    character that Unicode has for it, and JSON may hold some of these as they are."""
+    rest = b""
+    async for part in response.aiter_bytes():
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                yield line.removeprefix(b"data:").strip()

@@ -11,18 +11,21 @@ from tasks.bundled import problems
 from tasks.files import read_prompts
 
 
-def read_questions(config: LoadConfig) -> list[Question]:
-    """``requests`` questions behind ``warmup`` ones; a file that is shorter begins anew.
+def read_questions(config: LoadConfig) -> list[list[Question]]:
+    """For every level ``requests`` questions behind ``warmup`` ones, other ones than before: an
+    endpoint may keep the prompts that it has seen. A file that is shorter begins anew.
 
     Each has a seed of its own, so that no two answers are the same draw at T>0.
     """
-    count = config.warmup + config.requests
+    each = config.warmup + config.requests
+    count = each * len(config.levels)
     asked = _from_file(config) if config.prompts else _from_tasks(config, count)
     shared = {"max_tokens": config.max_tokens, "temperature": config.temperature}
-    return [
+    questions = [
         Question(f"{index}:{id}", shared | {"seed": _seed(config.seed, index)} | own)
         for index, (id, own) in enumerate(islice(cycle(asked), count))
     ]
+    return [questions[start : start + each] for start in range(0, count, each)]
 
 
 def _from_tasks(config: LoadConfig, count: int) -> list[tuple[str, dict[str, Any]]]:

@@ -69,7 +69,8 @@ async def _measure(
         models = {name: config.model or model for name, model in listed.items()}
         write_whole(samples, "")
         run = _Run(config, client, models, samples, lambda: report(next(made), total))
-        return models, [(level, await run.level(level, questions)) for level in config.levels]
+        levels = zip(config.levels, questions, strict=True)
+        return models, [(level, await run.level(level, asked)) for level, asked in levels]
 
 
 async def find_model(client: httpx.AsyncClient, endpoint: Endpoint) -> str:

@@ -108,12 +108,16 @@ def test_two_endpoints_are_compared_request_by_request_where_both_answered() -> 
 
 
 def test_questions_are_tasks_by_turns_with_seeds_of_their_own() -> None:
-    questions = read_questions(read_config(SETTINGS))
+    (questions,) = read_questions(read_config(SETTINGS))
     assert len(questions) == 7
     assert len({question.fields["seed"] for question in questions}) == 7
     kinds = ["function" in q.fields["messages"][0]["content"] for q in questions]
     assert kinds == [True, False] * 3 + [True]
-    assert questions == read_questions(read_config(SETTINGS))
+    assert [questions] == read_questions(read_config(SETTINGS))
+    levels = read_questions(read_config(SETTINGS | {"levels": (1, 2, 4)}))
+    assert [len(level) for level in levels] == [7] * 3
+    asked = {question.fields["messages"][0]["content"] for level in levels for question in level}
+    assert len(asked) == 21, "no prompt comes again: it would be warm"
 
 
 def test_a_prompts_file_begins_anew_and_keeps_its_own_fields(tmp_path: Any) -> None:
@@ -121,7 +125,7 @@ def test_a_prompts_file_begins_anew_and_keeps_its_own_fields(tmp_path: Any) -> N
     file.write_text(
         '{"id": "a", "prompt": "hi", "max_new_tokens": 3}\n{"id": 2, "prompt_ids": [5]}'
     )
-    found = read_questions(read_config(SETTINGS | {"prompts": file}))
+    (found,) = read_questions(read_config(SETTINGS | {"prompts": file}))
     assert [question.id for question in found][:3] == ["0:a", "1:2", "2:a"]
     assert found[0].fields["max_tokens"] == 3
     assert found[1] == Question("1:2", SHARED | {"seed": found[1].fields["seed"], "prompt": [5]})
