@@ -63,7 +63,7 @@ class LeaseDesk:
         self._file = file
         self._ledger = Ledger()
         if file.exists():
-            self._ledger = Ledger.model_validate_json(file.read_text())
+            self._ledger = Ledger.model_validate_json(file.read_bytes())
             held = len(self._ledger.held)
             self._ledger.losses.append(
                 Loss(None, f"the process that leases groups was lost; a new one knows its {held}")

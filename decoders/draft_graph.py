@@ -62,7 +62,9 @@ def save_graphs(file: GraphFile, path: Path) -> None:
         ],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    partial.replace(path)  # whoever finds the file takes it for whole
 
 
 def load_graphs(path: Path) -> GraphFile:

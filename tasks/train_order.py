@@ -42,6 +42,7 @@ from tasks.drafter_training import (
     split_traces,
 )
 from tasks.recordings import record_all
+from tasks.whole import write_whole
 
 DEPTHS = range(1, 9)
 CALIBRATION_STATES = 4000
@@ -152,7 +153,7 @@ def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Pat
     if not card["reads_tokens"]:
         model.config = model.config.model_copy(update={"vocabulary": ""})
         save_order_model(model, out)
-    (out / "card.json").write_text(json.dumps(card, indent=2) + "\n")
+    write_whole(out / "card.json", json.dumps(card, indent=2) + "\n")
     (out / PROGRESS).unlink(missing_ok=True)
     return out
 

@@ -38,6 +38,7 @@ from tasks.drafter_training import (
     split_traces,
 )
 from tasks.recordings import record_all
+from tasks.whole import write_whole
 
 DEPTHS = range(1, 6)
 CALIBRATION_STATES = 500
@@ -101,7 +102,7 @@ def train_sets(config: TrainSetsConfig, report: Callable[[dict], None]) -> Path:
     held_out = {recording.name: s for recording, s in pairs if recording.split == "heldout"}
     # Measured as it will be loaded: the weights are kept in half precision.
     card = make_card(load_sets_model(out), embeddings, data, config, held_out)
-    (out / "card.json").write_text(json.dumps(card, indent=2) + "\n")
+    write_whole(out / "card.json", json.dumps(card, indent=2) + "\n")
     (out / PROGRESS).unlink(missing_ok=True)
     return out
 

@@ -104,7 +104,7 @@ def claim(folder: Path, config: AdoptConfig) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(state, json.dumps(wanted, indent=2) + "\n")
         return
-    found = json.loads(state.read_text())
+    found = json.loads(state.read_bytes())
     differing = [key for key in wanted if found.get(key) != wanted[key]]
     if differing:
         raise ValueError(

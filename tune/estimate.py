@@ -39,7 +39,7 @@ def _recorded(target: TargetConfig, runs: Path) -> Estimate | None:
         about = path.parent / CONFIG
         cost = SweepFolder(path.parent).cost()
         if about.exists() and cost is not None:
-            config = json.loads(about.read_text())["config"]
+            config = json.loads(about.read_bytes())["config"]
             if config["target"] == wanted:
                 return Estimate(cost.forward[0], f"the costs that {path.parent} measured")
     return None

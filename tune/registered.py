@@ -106,7 +106,8 @@ def _register_trial(tracking: Tracking, run: LoggedRun, row: TrialRow) -> Regist
     facts = {name: parent.tags.get(name) for name in ("command", "git_commit")}
     with TemporaryDirectory() as place:
         file = Path(place) / BEST
-        file.write_text(best_yaml(sweep, row, run.run_id, facts | {"digests": digests}))
+        text = best_yaml(sweep, row, run.run_id, facts | {"digests": digests})
+        file.write_text(text, encoding="utf-8")
         tracking.log_files(run.run_id, [file])
         lineage = lineage_of(digests, run.parent, row)
         return register_best(tracking, row, run.run_id, file, lineage, [])

@@ -1,6 +1,9 @@
 """Prompt and result files: checked whole, ordered, resumable."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from decoders.options import DecodeOptions
 from tasks.files import ResultsFile, digest_rows, read_prompts
 from tests.conftest import tiny_spec
 
+ROOT = Path(__file__).parents[2]
 RUN = {"target": {"digest": "t"}, "decode": {"budget": 4}}
 
 
@@ -116,3 +120,11 @@ def test_a_file_of_another_run_is_refused_and_stays(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="says what wrote it"):
         ResultsFile(path, ["a", "b"], RUN)
     assert path.read_bytes() == before
+
+
+def test_a_file_is_utf_8_whatever_the_locale_says(tmp_path: Path) -> None:
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
+    code = "import pathlib, tasks.whole; tasks.whole.write_whole(pathlib.Path('x'), '\\u03c0')"
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, cwd=tmp_path, env=os.environ | plain, check=True)
+    assert (tmp_path / "x").read_text(encoding="utf-8") == "\u03c0"
