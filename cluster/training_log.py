@@ -9,7 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 
-from cluster.tracking import DataSource, Outcome, Tracking
+from cluster.tracking import DataSource, Tracking
 from cluster.tracking.registry import Registered, Version, register
 from models.digests import digest
 from tasks.files import flat
@@ -47,19 +47,9 @@ def train_logged(
         if found := numbers(facts):
             tracking.log(run_id, {}, found, {}, step=facts["step"])
 
-    outcome: Outcome = "FAILED"
-    try:
+    with tracking.lasting(run_id):
         out = train(report_and_log)
         version = conclude(kind, config, out, tracking, run_id)
-        outcome = "FINISHED"
-    except KeyboardInterrupt:
-        outcome = "KILLED"
-        raise
-    except Exception as error:
-        tracking.log(run_id, {}, {}, {"error": f"{type(error).__name__}: {error}"[:5000]})
-        raise
-    finally:
-        tracking.finish(run_id, outcome)
     return out, version
 
 
@@ -85,7 +75,7 @@ def conclude(
     run_id: str,
 ) -> Registered:
     """Card, weights and version of a training that ended well."""
-    card = json.loads((out / "card.json").read_text())
+    card = json.loads((out / "card.json").read_bytes())
     for step, metrics in by_step(card):
         tracking.log(run_id, {}, metrics, {}, step=step)
     traces = traces_digest(config)

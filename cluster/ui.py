@@ -9,6 +9,7 @@ from urllib.parse import urlparse
 
 from cluster.configuration import RUNS
 from cluster.tracking import Tracking, check_store
+from cluster.tracking.uri import shown_uri
 
 HOST = "127.0.0.1"
 
@@ -19,13 +20,13 @@ def run_ui(uri: str, port: int) -> int:
     Raises ``ValueError`` for a store that is not there, or a port that is taken.
     """
     if urlparse(uri).scheme in ("http", "https"):
-        print(f"MLFLOW_TRACKING_URI names a server; its UI is {uri}")
+        print(f"MLFLOW_TRACKING_URI names a server; its UI is {shown_uri(uri)}")
         return 0
     check_store(uri)
     check_port(port)
     # Its front page is about other things.
     runs = f"#/experiments/{Tracking(uri, RUNS / 'artifacts').experiment_id}/runs"
-    print(f"MLflow UI of {uri}: http://{HOST}:{port}/{runs}", flush=True)
+    print(f"MLflow UI of {shown_uri(uri)}: http://{HOST}:{port}/{runs}", flush=True)
     # One worker and no background jobs: the defaults are four and nine processes that do nothing.
     command = ["ui", "--backend-store-uri", uri, "--host", HOST, "--port", str(port)]
     command = [sys.executable, "-m", "mlflow", *command, "--workers", "1"]

@@ -9,22 +9,42 @@ import typer
 from cluster.configuration import RUNS, load_config
 from cluster.console import command_line, log_facts, say, show_table
 from cluster.exits import FAILURE
-from cluster.short_options import ConfigFile, Settings
+from cluster.short_options import ConfigFile
+from tasks.whole import write_whole
 
 # What sweeps, or opens the store, is imported where it is needed, so that commands start fast.
 
 app = typer.Typer()
 
+SweepSettings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any key, as in live.repeats=4; repeatable."),
+]
+AdoptSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any key, as in train_problems=200 or sweep.live.repeats=4; repeatable.",
+    ),
+]
 NAMED = "A run's id or name, a sweep (runs/NAME, stands for its champion), or models:/NAME@ALIAS."
 
 
 @app.command(epilog="Example: maskahead sweep --config configs/sweep.yaml --name first")
 def sweep(
-    config: Annotated[Path, typer.Option(metavar="FILE")] = Path("configs/sweep.yaml"),
-    name: Annotated[str | None, typer.Option(help="Results go to runs/NAME.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a killed sweep.")] = False,
+    config: Annotated[Path, typer.Option(metavar="FILE", help="YAML; keys as in --set.")] = Path(
+        "configs/sweep.yaml"
+    ),
+    name: Annotated[
+        str | None, typer.Option(help="Results go to runs/NAME. Default: the next number.")
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with sweep NAME, or the latest that has not ended."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, run nothing.")] = False,
-    settings: Settings = None,
+    settings: SweepSettings = None,
 ) -> None:
     """Find a target's best decoding setting: record, replay, live trials, leaderboard."""
     from tune.config import SweepConfig
@@ -38,7 +58,7 @@ def sweep(
 
 @app.command(epilog="Example: maskahead adopt checkpoints/my-sdar --set train_problems=200")
 def adopt(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Checkpoint folder.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Checkpoint folder, or hub id.")],
     name: Annotated[
         str | None,
         typer.Option(
@@ -46,7 +66,7 @@ def adopt(
         ),
     ] = None,
     config_file: ConfigFile = None,
-    settings: Settings = None,
+    settings: AdoptSettings = None,
 ) -> None:
     """Make a new target fast: record, train its order model, calibrate, sweep, register."""
     from tune.adopt import AdoptConfig
@@ -73,7 +93,8 @@ def compare(
     found = compare_runs(open_store(), runs)
     show_table("what differs, and what came out", table_rows(found))
     if out is not None:
-        out.write_text(json.dumps(found, indent=2) + "\n")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(out, json.dumps(found, indent=2) + "\n")
         say(f"comparison: {out}")
 
 
@@ -110,7 +131,7 @@ def report_sweep(
 
     found = read_sweep(sweep, RUNS, open_store)
     files = write(found, out or RUNS / f"report-{Path(sweep).name}")
-    failed = sum(not row.done for row in found.rows)
+    failed = sum(row.status == "failed" for row in found.rows)
     say(f"{found.source}: {len(found.rows)} trials, {failed} failed")
     for file in files:
         say(f"  {file}")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.tracking import ChildRun, DataSource, Outcome, Tracking
+from cluster.tracking.store import LONGEST_TAG
 from tune.note import NOTE_TAG, sweep_note
 from tune.row import Status, TrialRow
 from tune.space import flat_knobs, spell
@@ -59,9 +60,11 @@ class Logbook:
         child = child_of(row)
         if status in ("FINISHED", child.outcome):
             return
-        if status in ENDED:
-            run_id = None  # tried again: a run of its own
-        run_id = self.tracking.log_child(self.parent, child, self.data, run_id)
+        if run_id is None or status in ENDED:  # tried again: a run of its own
+            run_id = self.tracking.begin_child(self.parent, child)
+            # Known at once: a store that goes away in the middle is told the rest of it later.
+            self.children[row.key] = (run_id, "RUNNING")
+        self.tracking.log_child(self.parent, child, self.data, run_id)
         self.children[row.key] = (run_id, child.outcome)
 
     def run_of(self, row: TrialRow) -> str:
@@ -72,7 +75,11 @@ class Logbook:
         self, rows: Sequence[TrialRow], champion: TrialRow | None, facts: Mapping[str, str]
     ) -> None:
         """What became of the sweep, on the parent: counts, the champion's numbers, ``facts``."""
-        counts = {"trials": len(rows), "trials_failed": sum(not row.done for row in rows)}
+        counts = {
+            "trials": len(rows),
+            "trials_failed": sum(row.status == "failed" for row in rows),
+            "trials_stopped": sum(row.status == "stopped" for row in rows),
+        }
         tags = {**facts, "champion": "none"}
         best: dict[str, float] = {}
         if champion is not None:
@@ -105,7 +112,7 @@ def child_of(row: TrialRow) -> ChildRun:
         "drafting_ends": row.drafting_ends or "none",
     }
     if row.error:
-        tags["error"] = row.error[:5000]
+        tags["error"] = row.error[:LONGEST_TAG]
     return ChildRun(
         trial_id=row.key,
         name=f"{row.fidelity}: {spell(row.options)}",

@@ -17,10 +17,11 @@ Each trial is a child run. Columns that tell most:
 | metric `accuracy` | with `accuracy_low` and `accuracy_high`, Wilson's 95 % interval |
 | parameters `method`, `budget`, `cap`, ... | the setting; `-` where the method has no such knob |
 
-The champion is the fastest live trial that is `exact` and not below standard decoding's accuracy:
-tag `champion` names its run, `champion/...` its metrics, and `models:/maskahead@champion` its
-`best.yaml`. Baselines have the tag `baseline: true`. A failed trial is a FAILED run, its reason in
-the tag `error`.
+The champion is the best live trial, by the first of the sweep's objectives, that is `exact` (unless
+the configuration allows more) and not below standard decoding's accuracy: tag `champion` names its
+run, `champion/...` its metrics, and `models:/maskahead@champion` its `best.yaml`. Baselines have
+the tag `baseline: true`. A failed trial is a FAILED run, its reason in the tag `error`; one that
+could not win any more is a KILLED one.
 
 The plots are among the artifacts; `maskahead report sweep {folder}` makes them again from this
 store, and `maskahead compare RUN RUN` sets runs side by side.

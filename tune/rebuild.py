@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.tracking import LoggedRun, Tracking
+from cluster.tracking.uri import shown_uri
 from tune.champion import choose_champion
 from tune.config import SweepConfig
 from tune.folder import CONFIG, SweepFolder
@@ -51,9 +52,9 @@ def read_sweep(named: str, runs: Path, open_store: OpenStore) -> Sweep:
 
 def from_folder(folder: SweepFolder) -> Sweep:
     """What lies in the folder, of a sweep that runs or was cut short too."""
-    config = SweepConfig.model_validate(json.loads((folder.path / CONFIG).read_text())["config"])
+    config = SweepConfig.model_validate(json.loads((folder.path / CONFIG).read_bytes())["config"])
     told = folder.path / "sweep.json"
-    command = json.loads(told.read_text()).get("command") if told.exists() else None
+    command = json.loads(told.read_bytes()).get("command") if told.exists() else None
     return Sweep(tuple(folder.rows.all()), config, command or "unknown", str(folder.path))
 
 
@@ -70,7 +71,7 @@ def from_store(tracking: Tracking, run: LoggedRun) -> Sweep:
         tuple(sorted(rows, key=lambda row: row.started + row.seconds)),
         SweepConfig.model_validate(json.loads(config)["config"]),
         run.tags.get("command", "unknown"),
-        f"{tracking.uri} run {run.run_id}",
+        f"{shown_uri(tracking.uri)} run {run.run_id}",
     )
 
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cluster.tracking.store import Tracking
@@ -22,14 +22,16 @@ def machine_metrics(
     tracking: Tracking, run_id: str, every: float = EVERY_SECONDS
 ) -> Iterator[None]:
     """Log a sample at once and then ``every`` so many seconds, from a thread, while the block
-    lasts; nothing where there is no ``/proc``."""
+    lasts; nothing where there is no ``/proc``. A store that is away misses samples."""
     ended = threading.Event()
 
     def watch() -> None:
         before, step = processor_ticks(), 0
         while not ended.wait(every if step else min(every, 1.0)):
             now = processor_ticks()
-            tracking.log(run_id, {}, sample(before, now), {}, step=step)
+            found = sample(before, now)
+            with suppress(Exception):  # whatever the store's client raises; the rows tell of it
+                tracking.log(run_id, {}, found, {}, step=step)
             before, step = now, step + 1
 
     watching = threading.Thread(target=watch, daemon=True)
@@ -86,16 +88,20 @@ def _ask_gpus() -> str:
 
 
 def gpus(answer: str) -> dict[str, float]:
-    """The numbers of ``nvidia-smi``, a line for each GPU; what it does not know is left out."""
+    """The numbers of ``nvidia-smi``, a line for each GPU; what it does not know is left out, and so
+    is what it says in words where it finds no driver."""
     found: dict[str, float] = {}
     for line in answer.splitlines():
-        index, load, used, total = (part.strip() for part in line.split(","))
+        parts = [part.strip() for part in line.split(",")]
+        if len(parts) != _GPU_QUERY.count(",") + 1 or not parts[0].isdigit():
+            continue
+        index, load, used, total = parts
         names = {
             f"system/gpu_{index}_utilization_percentage": load,
             f"system/gpu_{index}_memory_usage_megabytes": used,
         }
         found |= {name: float(text) for name, text in names.items() if _is_number(text)}
-        if _is_number(used) and _is_number(total):
+        if _is_number(used) and _is_number(total) and float(total) > 0:
             share = 100 * float(used) / float(total)
             found[f"system/gpu_{index}_memory_usage_percentage"] = share
     return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mlflow.exceptions import MlflowException
 
 from cluster.tracking.store import Tracking
+from cluster.tracking.uri import shown_uri
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
@@ -106,7 +107,7 @@ def find_version(tracking: Tracking, name: str) -> Registered:
     except MlflowException as error:
         known = _known(tracking, model)
         raise ValueError(
-            f"model {name!r}: {tracking.uri} holds no such version; it has {known}"
+            f"model {name!r}: {shown_uri(tracking.uri)} holds no such version; it has {known}"
         ) from error
 
 

@@ -4,14 +4,15 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from cluster.tracking.runs import PARENT_TAG, LoggedRun, is_run_id, logged, only_one, short_names
-from cluster.tracking.uri import check_server, keeps_artifacts, made_by_one
+from cluster.tracking.uri import check_server, keeps_artifacts, made_by_one, shown_uri
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 # A server that goes away ends a run within half a minute; by default within several ones.
@@ -33,6 +34,10 @@ SWEEP_TAG = "sweep_id"
 TRIAL, PROBLEMS = "trial.json", "problems.json"
 
 Outcome = Literal["FINISHED", "FAILED", "KILLED"]
+LONGEST_TAG = 5000
+"""Characters; stores refuse longer ones."""
+_COUNTS = {"FINISHED": 2, "RUNNING": 1}
+"""Which run of a trial counts, where it has several."""
 
 
 @dataclass(frozen=True)
@@ -102,29 +107,34 @@ class Tracking:
         return run.info.run_id
 
     def children(self, parent: str) -> dict[str, tuple[str, str]]:
-        """Trial id to (run id, status) of the parent's children; where a failed one was tried
-        again, the run that finished."""
+        """Trial id to (run id, status) of the parent's children; where one was tried again, the
+        run that finished, else one that a kill cut short, else the latest."""
         found: dict[str, tuple[str, str]] = {}
         for run in self.trials(parent):
             trial_id = run.tags.get(TRIAL_TAG)
-            if trial_id and found.get(trial_id, ("", ""))[1] != "FINISHED":
+            if not trial_id:
+                continue
+            known = found.get(trial_id, ("", ""))[1]
+            if not known or _COUNTS.get(run.status, 0) > _COUNTS.get(known, 0):
                 found[trial_id] = (run.run_id, run.status)
         return found
+
+    def begin_child(self, parent: str, child: ChildRun) -> str:
+        """A child run that is still to be logged."""
+        run = self.client.create_run(
+            self.experiment_id,
+            start_time=_milliseconds(child.started),
+            tags={PARENT_TAG: parent, TRIAL_TAG: child.trial_id},
+            run_name=child.name,
+        )
+        return run.info.run_id
 
     def log_child(
         self, parent: str, child: ChildRun, data: DataSource, unfinished: str | None
     ) -> str:
-        """Log a finished trial as a child run and return its id; ``unfinished`` is its run that a
-        kill cut short. The run begins and ends when the trial did."""
-        run_id = unfinished
-        if run_id is None:
-            run = self.client.create_run(
-                self.experiment_id,
-                start_time=_milliseconds(child.started),
-                tags={PARENT_TAG: parent, TRIAL_TAG: child.trial_id},
-                run_name=child.name,
-            )
-            run_id = run.info.run_id
+        """Log a finished trial as a child run and return its id; ``unfinished`` is its run that was
+        begun before. The run begins and ends when the trial did."""
+        run_id = unfinished or self.begin_child(parent, child)
         tags = dict(child.tags)
         if child.problems:  # a table, as MLflow's pages show it
             rows = [list(row) for row in zip(*child.problems.values(), strict=True)]
@@ -168,6 +178,24 @@ class Tracking:
     def finish(self, run_id: str, outcome: Outcome) -> None:
         self.client.set_terminated(run_id, outcome)
 
+    @contextmanager
+    def lasting(self, run_id: str) -> Iterator[None]:
+        """The run ends as the block does: finished, killed by an interrupt, or failed, with its
+        reason in the tag ``error``. A store that is away does not hide why the block ended."""
+        try:
+            yield
+        except BaseException as error:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            with suppress(Exception):
+                if not interrupted:
+                    told = f"{type(error).__name__}: {error}"
+                    self.log(run_id, {}, {}, {"error": told[:LONGEST_TAG]})
+                self.finish(run_id, "KILLED" if interrupted else "FAILED")
+            raise
+        if "error" in self.get(run_id).tags:  # of an earlier try
+            self.client.delete_tag(run_id, "error")
+        self.finish(run_id, "FINISHED")
+
     def find(self, text: str) -> LoggedRun:
         """The run with that id or name, or the sweep of that folder (``NAME`` or ``runs/NAME``).
 
@@ -177,7 +205,9 @@ class Tracking:
             try:
                 return logged(self.client.get_run(text))
             except MlflowException as error:
-                raise ValueError(f"run {text!r}: {self.uri} holds no such run") from error
+                raise ValueError(
+                    f"run {text!r}: {shown_uri(self.uri)} holds no such run"
+                ) from error
         named = text.rstrip("/")
         parents = [run for run in self._search(f"tags.{SWEEP_TAG} != ''") if run.parent is None]
         found = [run for run in parents if named in short_names(run)]
@@ -199,7 +229,9 @@ class Tracking:
         if artifact not in {item.path for item in self.client.list_artifacts(run_id, folder)}:
             return None
         with TemporaryDirectory() as place:
-            return Path(self.client.download_artifacts(run_id, artifact, place)).read_text()
+            return Path(self.client.download_artifacts(run_id, artifact, place)).read_text(
+                encoding="utf-8"
+            )
 
     def _search(self, query: str) -> list[LoggedRun]:
         """All runs that match, page by page."""

@@ -33,8 +33,20 @@ def tracking_uri(runs: Path) -> str:
             "for sqlite:///runs/mlflow.db"
         )
     if scheme == "sqlite":
-        return f"{_SQLITE}{Path(given.partition(':///')[2]).resolve()}"
+        path = given.partition(":///")[2]
+        if not path or path == ":memory:":
+            raise ValueError(
+                f"MLFLOW_TRACKING_URI {given!r} names no file, and runs must outlive this process; "
+                "write sqlite:///PATH/mlflow.db"
+            )
+        return f"{_SQLITE}{Path(path).resolve()}"
     return given
+
+
+def shown_uri(uri: str) -> str:
+    """``uri`` as it may be printed: without its password."""
+    password = urlparse(uri).password
+    return uri if password is None else uri.replace(f":{password}@", ":***@", 1)
 
 
 def keeps_artifacts(uri: str) -> bool:

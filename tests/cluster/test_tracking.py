@@ -12,6 +12,8 @@ import pytest
 
 from cluster.tracking import ChildRun, DataSource, Tracking, tracking_uri
 from cluster.tracking.machine import gpus, machine_metrics
+from cluster.tracking.uri import database_file, shown_uri
+from tests.tune.test_log_queue import away
 
 DATA = DataSource("heldout", "abc123", '{"seed": 7}')
 ROOT = Path(__file__).parents[2]
@@ -44,6 +46,21 @@ def test_the_store_is_a_database_in_runs_with_an_absolute_path(
     assert tracking_uri(Path("runs")) == f"sqlite:///{tmp_path}/own/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking:5000")
     assert tracking_uri(Path("runs")) == "http://tracking:5000"
+
+
+@pytest.mark.parametrize("uri", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
+def test_a_store_that_would_end_with_its_process_is_refused(
+    monkeypatch: pytest.MonkeyPatch, uri: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(ValueError, match=r"names no file.*sqlite:///PATH/mlflow\.db"):
+        tracking_uri(Path("runs"))
+
+
+def test_a_password_is_not_shown() -> None:
+    assert shown_uri("postgresql://me:pa:ss@host:5432/db") == "postgresql://me:***@host:5432/db"
+    for uri in ("sqlite:////x/mlflow.db", "http://tracking:5000", "postgresql://me@host/db"):
+        assert shown_uri(uri) == uri
 
 
 @pytest.mark.parametrize("uri", ["./mlruns", "mlruns", "file:///tmp/mlruns", "/tmp/mlruns"])
@@ -101,7 +118,9 @@ def test_a_run_that_a_kill_cut_short_is_completed_and_not_made_twice(tracking: T
 def test_a_failed_trial_that_was_tried_again_counts_as_finished(tracking: Tracking) -> None:
     parent = tracking.parent("again", "again")
     tracking.log_child(parent, child("a", "FAILED"), DATA, None)
-    finished = tracking.log_child(parent, child("a"), DATA, None)
+    cut = tracking.begin_child(parent, child("a"))
+    assert tracking.children(parent) == {"a": (cut, "RUNNING")}, "a kill cut its second try short"
+    finished = tracking.log_child(parent, child("a"), DATA, cut)
     assert tracking.children(parent) == {"a": (finished, "FINISHED")}
 
 
@@ -155,6 +174,49 @@ def test_the_machine_is_watched_while_a_run_lasts(tracking: Tracking) -> None:
     assert len(tracking.client.get_metric_history(run_id, name)) == len(steps), "it has ended"
 
 
+def test_a_store_that_is_away_misses_samples_and_the_next_ones_come_in(
+    tracking: Tracking,
+) -> None:
+    run_id = tracking.parent("unwatched", "unwatched")
+    with machine_metrics(tracking, run_id, every=0.02):
+        with away(database_of(tracking)):
+            time.sleep(0.3)
+        ended = time.monotonic() + 20
+        while not tracking.get(run_id).metrics:
+            assert time.monotonic() < ended
+            time.sleep(0.05)
+
+
+def database_of(tracking: Tracking) -> Path:
+    """The folder of its database."""
+    file = database_file(tracking.uri)
+    assert file is not None
+    return file.parent
+
+
+def test_a_run_lasts_as_long_as_its_block_and_says_how_that_ended(tracking: Tracking) -> None:
+    run_id = tracking.parent("lasting", "lasting")
+
+    def ended(*errors: BaseException) -> tuple[str, str | None]:
+        for error in errors:
+            with pytest.raises(type(error), match=str(error)), tracking.lasting(run_id):
+                raise error
+        run = tracking.get(run_id)
+        return run.status, run.tags.get("error")
+
+    assert ended(KeyboardInterrupt("Ctrl-C")) == ("KILLED", None)
+    assert ended(OSError("disk full")) == ("FAILED", "OSError: disk full")
+    with (
+        away(database_of(tracking)),
+        pytest.raises(RuntimeError, match="start the store again"),
+        tracking.lasting(run_id),
+    ):
+        raise RuntimeError("start the store again, and --resume")
+    with tracking.lasting(run_id):
+        pass
+    assert ended() == ("FINISHED", None)
+
+
 def test_what_nvidia_smi_says_becomes_metrics_and_what_it_does_not_know_none() -> None:
     assert gpus("0, 97, 1000, 4000\n1, [N/A], 10, 4000\n") == {
         "system/gpu_0_utilization_percentage": 97.0,
@@ -164,6 +226,8 @@ def test_what_nvidia_smi_says_becomes_metrics_and_what_it_does_not_know_none() -
         "system/gpu_1_memory_usage_percentage": 0.25,
     }
     assert gpus("") == {}
+    assert gpus("NVIDIA-SMI has failed because it couldn't find a driver, a, b, c.\n") == {}
+    assert gpus("Make sure that the latest NVIDIA driver is installed and running.\n\n") == {}
 
 
 SCRIPT = """

@@ -80,6 +80,7 @@ def test_a_training_that_was_cut_short_goes_on_in_its_run_and_a_new_one_has_its_
 
     _, version = train_logged("order", slower, trained, ignore, tracking, COMMAND)
     assert version.run_id == cut.run_id
+    assert "error" not in tracking.get(cut.run_id).tags, "it went well in the end"
     _, again = train_logged("order", slower, trained, ignore, tracking, COMMAND)
     assert again.run_id != cut.run_id
 

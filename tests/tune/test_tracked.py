@@ -24,7 +24,10 @@ FAST = row("fast", chain(4), speed=2.0, nfe_factor=2.2)
 OTHER = row("other", chain(8), speed=1.5, nfe_factor=3.0)
 REPLAYED = row("replayed", chain(5), fidelity="replay", speed=1.9)
 FAILED = failed_row("broken", "live", chain(6), "GroupError: out of memory")
-ROWS = [REFERENCE, FAST, OTHER, REPLAYED, FAILED]
+STOPPED = row("stopped", chain(32), speed=0.5).model_copy(
+    update={"status": "stopped", "error": "slower than it", "started": FAILED.started + 1}
+)
+ROWS = [REFERENCE, FAST, OTHER, REPLAYED, FAILED, STOPPED]
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -87,7 +90,8 @@ def test_the_parent_is_named_after_its_folder_and_says_what_to_look_at(
         assert told in note
     assert parent.tags["champion"] == logbook.run_of(FAST)
     assert parent.metrics["champion/speed_reference"] == 2.0
-    assert (parent.metrics["trials"], parent.metrics["trials_failed"]) == (5, 1)
+    counts = {name: parent.metrics[f"trials{name}"] for name in ("", "_failed", "_stopped")}
+    assert counts == {"": 6, "_failed": 1, "_stopped": 1}
 
 
 def test_children_last_as_long_as_their_trials(tracking: Tracking, logbook: Logbook) -> None:
@@ -102,9 +106,9 @@ def test_children_last_as_long_as_their_trials(tracking: Tracking, logbook: Logb
 def test_compare_shows_what_differs_the_certificates_and_all_metrics(
     run: Run, place: Path, logbook: Logbook
 ) -> None:
-    code, shown, _ = run("compare", "runs/one", logbook.run_of(REFERENCE), "--out", "c.json")
+    code, shown, _ = run("compare", "runs/one", logbook.run_of(REFERENCE), "--out", "new/c.json")
     assert code == 0
-    found = json.loads((place / "c.json").read_text())
+    found = json.loads((place / "new" / "c.json").read_text())
     assert [one["id"] for one in found["runs"]] == [logbook.run_of(FAST), logbook.run_of(REFERENCE)]
     assert found["settings"]["method"] == ["chain", "standard"]
     assert found["settings"]["budget"] == ["4", "-"]
@@ -158,7 +162,7 @@ def test_a_report_from_the_store_alone_equals_the_one_from_the_folder(
 ) -> None:
     code, _, said = run("report", "sweep", "runs/one", "--out", "from-folder")
     assert code == 0, said
-    assert "5 trials, 1 failed" in said
+    assert "6 trials, 1 failed" in said
     hidden = folder.path.rename(place / "moved")
     try:
         code, _, said = run("report", "sweep", "runs/one", "--out", "from-store")
