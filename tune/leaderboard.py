@@ -50,10 +50,11 @@ LEGEND = (
     "NFE: forwards of the target without prefill, summed over the problems. NFE factor and "
     "speed-up: standard decoding without a cap over this setting, on the same problems; the median "
     "over interleaved pairs with the setting's own draft-free run, times that run's speed-up, with "
-    "the median's 95 % interval (six pairs at least). p95 s: seconds that 95 % of the answers took "
-    "at most. Certificate: outputs compared with draft-free ones of the same cap and "
+    "the 95 % interval of both (of six pairs each at least). p95 s: seconds that 95 % of the "
+    "answers took at most. Certificate: outputs compared with draft-free ones of the same cap and "
     "temperature. Accuracy: right of n problems, with Wilson's interval. "
-    "Drafting ends: at the budget, at the mass floor gamma, or at the end of the block."
+    "Drafting ends: at the budget, at gamma (the mass floor, or simsd's length), by pruning, or at "
+    "the end of the block."
 )
 
 

@@ -49,6 +49,7 @@ def live_row(
         nfe_factor=1.0 if baseline is None else nfe_factor,
         nfe_factor_reference=nfe_factor * _reference(baseline, "nfe_factor_reference"),
         speed=speed,
+        baseline_speed=None if baseline is None else baseline.speed_to(config.reference),
         speed_reference=speed.median * _reference(baseline, "speed_reference"),
         tokens_per_second=pairs.own.tokens_per_second,
         latency_p95=pairs.own.latency_p95,

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, field_serializer
 
+from benchmarks.interval import product_interval
 from decoders.options import DecodeOptions
 from tasks.intervals import wilson_interval
 from tasks.whole import write_whole
@@ -31,6 +32,15 @@ class Spread(BaseModel):
     @property
     def interval(self) -> tuple[float, float] | None:
         return None if self.low is None or self.high is None else (self.low, self.high)
+
+
+def over_standard(own: Spread, baseline: Spread | None) -> tuple[float, float] | None:
+    """95 % interval of ``own``, a ratio to a run whose ratio to standard decoding is ``baseline``
+    (none: that run is standard decoding); none where one of them has too few values."""
+    if baseline is None or own.interval is None or baseline.interval is None:
+        return own.interval if baseline is None else None
+    one, other = ((s.interval[0], s.median, s.interval[1]) for s in (own, baseline) if s.interval)
+    return product_interval(one, other)
 
 
 class TrialRow(BaseModel):
@@ -63,9 +73,12 @@ class TrialRow(BaseModel):
     accepted_per_round: float | None = None
     drafts_per_round: float | None = None
     drafting_ends: str | None = None
-    """What most often ends drafting: ``budget``, ``gamma`` (the mass floor), or ``block``."""
+    """What most often ends drafting: ``budget``, ``gamma`` (the mass floor, or simsd's length),
+    ``prune``, or ``block``."""
     speed: Spread | None = None
     """Tokens/s ratio; over all pairs when live, without spread when estimated from replay."""
+    baseline_speed: Spread | None = None
+    """That of its own draft-free run to the reference, where that is another run and was live."""
     speed_reference: float | None = None
     tokens_per_second: float | None = None
     latency_p95: float | None = None
@@ -92,12 +105,14 @@ class TrialRow(BaseModel):
 
     @property
     def speed_interval(self) -> tuple[float, float] | None:
-        """Of the speed-up over standard decoding: the pairs' own, on that scale."""
-        if self.speed is None or self.speed.interval is None or self.speed_reference is None:
+        """95 % interval of the speed-up over standard decoding: what is not known of the pairs, and
+        of their draft-free run's own speed-up."""
+        if self.speed is None or self.speed_reference is None:
             return None
-        low, high = self.speed.interval
-        scale = self.speed_reference / self.speed.median
-        return scale * low, scale * high
+        if self.baseline_speed is None:
+            found, scale = self.speed.interval, self.speed_reference / self.speed.median
+            return found and (scale * found[0], scale * found[1])
+        return over_standard(self.speed, self.baseline_speed)
 
     @property
     def is_baseline(self) -> bool:
@@ -107,6 +122,10 @@ class TrialRow(BaseModel):
     def rule(self) -> DecodeOptions:
         """The draft-free run that it is compared with."""
         return self.options.draft_free()
+
+    def speed_to(self, reference: DecodeOptions) -> Spread | None:
+        """Of a draft-free row: its ratio to the reference; none for the reference itself."""
+        return None if self.options == reference else self.speed
 
     @property
     def accuracy(self) -> float | None:
@@ -127,7 +146,7 @@ class TrialRows:
     def find(self, key: str) -> TrialRow | None:
         """The finished row of that key."""
         path = self.folder / f"{key}.json"
-        return TrialRow.model_validate_json(path.read_text()) if path.exists() else None
+        return TrialRow.model_validate_json(path.read_bytes()) if path.exists() else None
 
     def write(self, row: TrialRow) -> TrialRow:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -143,4 +162,4 @@ class TrialRows:
     def all(self) -> list[TrialRow]:
         """Every finished row, oldest first."""
         paths = sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-        return [TrialRow.model_validate_json(path.read_text()) for path in paths]
+        return [TrialRow.model_validate_json(path.read_bytes()) for path in paths]

@@ -94,9 +94,11 @@ class RowTrial(tune.Trainable):
         limit = self.job.config.trial_seconds
 
         def expire() -> None:
-            self._write(self._failed(key, f"took longer than trial_seconds {limit:g}"))
-            self.give_up()
-            end_actor()
+            try:
+                self._write(self._failed(key, f"took longer than trial_seconds {limit:g}"))
+                self.give_up()
+            finally:  # a group that cannot even be let go of must not keep the trial running
+                end_actor()
 
         with deadline(limit, expire):
             yield
@@ -122,13 +124,13 @@ class RowTrial(tune.Trainable):
 
 
 def failed_row(key: str, fidelity: Fidelity, options: DecodeOptions, error: str) -> TrialRow:
-    """The row of a trial that found nothing out."""
+    """The row of a trial that found nothing out; ``error`` in one line, since tables show it."""
     return TrialRow(
         key=key,
         fidelity=fidelity,
         options=options,
         status="failed",
-        error=error,
+        error=" ".join(error.split()),
         started=time.time(),
     )
 
@@ -258,6 +260,6 @@ class LiveTrial(RowTrial):
         def judge(pairs: Pairs) -> str | None:
             reference_key = job.key("live", config.reference)
             best = best_so_far(job.rows.all(), reference_key, config)
-            return why_hopeless(pairs.speed(), baseline, best)
+            return why_hopeless(pairs.speed(), baseline, best, config.reference)
 
         return judge

@@ -13,7 +13,7 @@ from tune.config import LiveConfig, SweepConfig, TasksConfig
 from tune.hopeless import best_so_far, why_hopeless
 from tune.live import live_row
 from tune.pairs import Pairs
-from tune.row import Spread
+from tune.row import Spread, TrialRow
 
 REFERENCE = row("ref", standard())
 
@@ -54,14 +54,35 @@ def test_narrow_is_a_share_of_the_middle() -> None:
 
 def test_hopeless_is_slower_than_standard_or_than_the_best_ones_lower_end() -> None:
     best = row("best", chain(4), speed=2.0).model_copy(update={"speed": spread(1.8, 2.2)})
-    assert why_hopeless(spread(0.9, 1.1), REFERENCE, None) is None
-    assert "slower than it" in (why_hopeless(spread(0.7, 0.9), REFERENCE, None) or "")
-    assert why_hopeless(spread(1.5, 1.85), REFERENCE, best) is None
-    assert "below the best one's 1.80" in (why_hopeless(spread(1.5, 1.7), REFERENCE, best) or "")
-    own_base = row("base", standard(0.9), speed=1.2)
-    assert why_hopeless(spread(1.5, 1.7), own_base, best) is None, "its own baseline is faster"
+    assert judged(spread(0.9, 1.1), REFERENCE, None) is None
+    assert "slower than it" in (judged(spread(0.7, 0.9), REFERENCE, None) or "")
+    assert judged(spread(1.5, 1.85), REFERENCE, best) is None
+    assert "below the best one's 1.80" in (judged(spread(1.5, 1.7), REFERENCE, best) or "")
+    own_base = row("base", standard(0.9), speed=1.2).model_copy(update={"speed": spread(1.1, 1.3)})
+    assert judged(spread(1.5, 1.7), own_base, best) is None, "its own baseline is faster"
+    assert "below the best one's 1.80" in (judged(spread(1.0, 1.2), own_base, best) or "")
+    assert judged(spread(1.3, 1.45), own_base, best) is None, "its baseline's speed is not so sure"
+    beside = row("beside", chain(4, 0.9), speed=2.0).model_copy(
+        update={"speed": spread(1.5, 1.9), "speed_reference": 2.04}
+    )
+    assert "the best one's 1.80" in (judged(spread(1.3, 1.45), own_base, beside) or ""), (
+        "which concerns both alike where they have the same one"
+    )
     unknown = Spread(median=0.1, q25=0.1, q75=0.1)
-    assert why_hopeless(unknown, REFERENCE, best) is None, "too few pairs to say so"
+    assert judged(unknown, REFERENCE, best) is None, "too few pairs to say so"
+
+
+def judged(found: Spread, baseline: TrialRow, best: TrialRow | None) -> str | None:
+    return why_hopeless(found, baseline, best, REFERENCE.options)
+
+
+def test_the_interval_over_standard_decoding_holds_the_baselines_own() -> None:
+    own = row("own", chain(4, 0.9), speed=2.4).model_copy(update={"speed": spread(1.9, 2.1)})
+    assert own.speed_interval == pytest.approx((2.28, 2.52)), "as rows of before are read"
+    found = own.model_copy(update={"baseline_speed": spread(1.1, 1.3)}).speed_interval
+    assert found == pytest.approx((2.169, 2.636), abs=1e-3), "distances add up in squares"
+    unsure = row("base", standard(0.9), speed=1.2).speed
+    assert own.model_copy(update={"baseline_speed": unsure}).speed_interval is None
 
 
 def test_only_a_drafting_trial_that_may_win_is_the_best_so_far(sweep_config: SweepConfig) -> None:
