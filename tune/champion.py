@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from decoders.options import DecodeOptions
-from tasks.intervals import paired_interval
+from tasks.intervals import paired_bound, paired_interval
 from tune.config import ChampionPolicy, Objective
 from tune.objectives import preference, value_of
 from tune.row import Fidelity, TrialRow
@@ -34,14 +34,18 @@ def may_win(
     An exact row must not be below the reference: neither on its own replies, nor on the recorded
     ones of its rule. Another one may only when the policy asks for it. Bounds hold for all.
     """
-    if row.certificate != "exact" and not policy.approximate:
+    is_exact = row.certificate == "exact"
+    if not (is_exact or policy.approximate) or not is_quick(row, policy):
         return False
-    if not is_quick(row, policy) or not loses_little(row, reference, policy):
-        return False
-    if row.certificate != "exact":
-        return True
+    if not is_exact:
+        return loses_little(row, reference, policy)
+    if row.rule == reference.rule:
+        return True  # its replies are the reference's
+    told = [(row, reference)]
     ours, theirs = _recorded(rows, row), _recorded(rows, reference)
-    return not_below(row, reference) and (not ours or not theirs or not_below(ours, theirs))
+    if ours and theirs:
+        told.append((ours, theirs))
+    return all(not_below(*pair) for pair in told) and loses_little(*told[-1], policy)
 
 
 def is_quick(row: TrialRow, policy: ChampionPolicy) -> bool:
@@ -52,22 +56,19 @@ def is_quick(row: TrialRow, policy: ChampionPolicy) -> bool:
 
 
 def loses_little(row: TrialRow, reference: TrialRow, policy: ChampionPolicy) -> bool:
-    """Whether the loss of accuracy is within the policy's bound, with 95 % confidence; who is the
-    reference loses nothing."""
-    return policy.max_loss is None or difference(row, reference)[0] >= -policy.max_loss
+    """Whether the loss of accuracy is within the policy's bound, with 95 % confidence."""
+    return policy.max_loss is None or paired_bound(*_common(row, reference)) >= -policy.max_loss
 
 
 def not_below(row: TrialRow, reference: TrialRow) -> bool:
     """Whether the paired 95 % interval of the accuracies' difference reaches zero."""
-    return difference(row, reference)[1] >= 0
+    return paired_interval(*_common(row, reference))[1] >= 0
 
 
-def difference(row: TrialRow, reference: TrialRow) -> tuple[float, float]:
-    """Paired 95 % interval of the difference in accuracy on the problems of both."""
+def _common(row: TrialRow, reference: TrialRow) -> tuple[list[bool], list[bool]]:
+    """Which replies are right, on the problems of both."""
     common = [id_ for id_ in row.correct if id_ in reference.correct]
-    return paired_interval(
-        [row.correct[id_] for id_ in common], [reference.correct[id_] for id_ in common]
-    )
+    return [row.correct[id_] for id_ in common], [reference.correct[id_] for id_ in common]
 
 
 def _recorded(rows: Sequence[TrialRow], row: TrialRow) -> TrialRow | None:

@@ -57,10 +57,14 @@ def test_without_the_reference_there_is_no_champion() -> None:
 
 
 def test_an_approximate_trial_wins_only_within_its_bound() -> None:
-    policy = ChampionPolicy(approximate=True, max_loss=0.1)
+    policy = ChampionPolicy(approximate=True, max_loss=0.2)
     same = row("same", chain(8), speed=3.0, certificate="approximate")
     worse = row("worse", chain(8), speed=4.0, certificate="approximate", correct="++++++--")
     assert winner(same, worse, policy=policy) == "same"
+    strict = ChampionPolicy(approximate=True, max_loss=0.1)
+    assert winner(same, policy=strict) == "ref", "eight equal replies cannot bound a loss at 0.1"
+    exact = row("exact", chain(8), speed=2.0)
+    assert winner(same, exact, policy=strict) == "exact", "its replies are the reference's"
 
 
 def test_an_approximate_champion_needs_a_bound() -> None:
