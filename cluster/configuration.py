@@ -113,6 +113,8 @@ def assign(values: dict[str, Any], key: str, value: Any) -> None:
     *parents, last = key.split(".")
     for name in parents:
         inner = values.setdefault(name, {})
+        if inner is None:  # a section whose keys are all commented out
+            inner = values[name] = {}
         if not isinstance(inner, dict):
             raise ValueError(f"{key}: {name} holds {inner!r}, not a mapping of keys to values")
         values = inner

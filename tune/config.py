@@ -2,13 +2,14 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from actors.target_pool import PoolConfig
 from cluster.session import ClusterConfig
 from decoders.options import OPTIONS_OF, DecodeOptions
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
+from models.invalid import one_line
 from tasks.registry import find_task
 from tune.space_config import SpaceConfig
 
@@ -153,13 +154,23 @@ class SweepConfig(_Frozen):
         if not self.objectives or len(set(self.objectives)) < len(self.objectives):
             raise ValueError(f"objectives {list(self.objectives)} must list each one once")
         for method in ("standard", *self.space.methods):
-            self.options(method=method)
+            self._check_shared(method)
         return self
+
+    def _check_shared(self, method: str) -> None:
+        try:
+            options = self.options(method=method)
+        except ValidationError as error:
+            raise ValueError(one_line(error, prefix="decode.")) from error
+        if options.max_new_tokens == 0:
+            raise ValueError(
+                "decode.max_new_tokens 0: a sweep compares forwards, and nothing would be decoded; "
+                "valid: 1 or more"
+            )
 
     def options(self, **values: Any) -> DecodeOptions:
         """The decoding options of one setting: shared values, then ``values``."""
-        shared = self.decode | values
-        return DecodeOptions.lenient(**{key: shared[key] for key in shared})
+        return DecodeOptions.lenient(**(self.decode | values))
 
     def draft_free(self, cap: float, temperature: float) -> DecodeOptions:
         """The baseline of a rule."""

@@ -2,18 +2,21 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from decoders.options import (
     GAMMA_OF,
+    LARGEST_BUDGET,
     PROPOSERS,
     Acceptance,
     AcceptOrder,
+    DecodeOptions,
     Rest,
     Temperature,
     Verify,
     takes,
 )
+from models.invalid import one_line
 
 
 class _Frozen(BaseModel):
@@ -28,8 +31,10 @@ class Range(_Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> "Range":
-        if not 0 <= self.least <= self.most:
-            raise ValueError(f"range {self.least}..{self.most} must have 0 <= least <= most")
+        if not 0 <= self.least <= self.most <= LARGEST_BUDGET:
+            raise ValueError(
+                f"range {self.least}..{self.most} must have 0 <= least <= most <= {LARGEST_BUDGET}"
+            )
         return self
 
 
@@ -79,6 +84,13 @@ class SpaceConfig(_Frozen):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"space.{name} {list(values)} must list each value once")
+        for value in self.gamma:
+            if not any(takes(method, "gamma", value) for method in GAMMA_OF):
+                meanings = "; ".join(f"for {method} {told}" for method, told in GAMMA_OF.items())
+                raise ValueError(f"space.gamma {value:g} means nothing to any method: {meanings}")
+        for method in SWEPT:
+            for name in CHOICES:
+                _check_values(method, name, self.values(method, name))
         for method, meaning in GAMMA_OF.items():
             if method in self.methods and not self.values(method, "gamma"):
                 raise ValueError(
@@ -100,3 +112,13 @@ class SpaceConfig(_Frozen):
         knob = "tau" if method == "sets" else "cap"
         values = getattr(self, knob)
         return tuple({knob: value, "temperature": t} for value in values for t in self.temperature)
+
+
+def _check_values(method: str, name: str, values: list[Any]) -> None:
+    """Raise ``ValueError`` for a value that the option itself refuses: a trial that drew it would
+    end the whole sweep."""
+    for value in values:
+        try:
+            DecodeOptions.model_validate({"method": method, name: value})
+        except ValidationError as error:
+            raise ValueError(one_line(error, prefix="space.")) from error

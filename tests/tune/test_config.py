@@ -121,12 +121,17 @@ def test_lossy_rules_are_tried_beside_the_exact_setting() -> None:
         ({"decode": {"method": "chain"}}, r"decode\.method is not shared"),
         ({"decode": {"draft_refresh": 4}}, r"decode\.draft_refresh 4: .*live\.draft_refresh"),
         ({"decode": {"budgett": 3}}, r"decode\.budgett is not shared .*valid: .*budget"),
-        ({"decode": {"max_new_tokens": -1}}, "max_new_tokens"),
+        ({"decode": {"max_new_tokens": -1}}, r"^decode\.max_new_tokens: -1 must be greater than"),
+        ({"decode": {"max_new_tokens": 0}}, r"^decode\.max_new_tokens 0: .*valid: 1 or more"),
         (
             {"space": {"methods": ["threshold"]}},
             r"space\.methods 'threshold'.*chain, wtree, graph, order, sets",
         ),
         ({"space": {"cap": []}}, r"space\.cap \[\]"),
+        ({"space": {"cap": [2.0]}}, r"^space\.cap: 2\.0 must be less than or equal to 1$"),
+        ({"space": {"width": [3, 99]}}, r"^space\.width: 99 must be less than or equal to 32$"),
+        ({"space": {"gamma": [0.0, 1.5]}}, r"space\.gamma 1\.5 means nothing .*simsd a whole"),
+        ({"space": {"budget": {"least": 1, "most": 999}}}, r"1\.\.999 must have .* <= 256"),
         ({"space": {"budget": {"least": 9, "most": 8}}}, r"9\.\.8"),
         ({"space": {"budgets": 3}}, r"space\.budgets: unknown key; valid: budget"),
         ({"tasks": {"names": ["sums"]}}, r"'sums'.*code, gsm8k,.*words"),
@@ -140,6 +145,12 @@ def test_bad_configurations_are_refused_by_name(values: dict[str, Any], message:
 
     with pytest.raises(ValueError, match=message):
         validate(SweepConfig, values)
+
+
+def test_a_section_without_keys_takes_those_of_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text("live:\n  # trials: 3\n")
+    assert load_config(SweepConfig, file, ["live.trials=5"]).live.trials == 5
 
 
 def test_the_shipped_configuration_is_valid() -> None:
