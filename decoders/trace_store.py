@@ -30,8 +30,10 @@ masked positions of all states, by state and then by position), C commits, L blo
                                     ``hidden_size`` is H and not 0
 """
 
+import fcntl
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -77,10 +79,12 @@ class TraceManifest(BaseModel):
 
 
 class TraceStore:
-    """A folder of traces."""
+    """A folder of traces. Several processes may record into one: no request stands there twice."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._ids: dict[Path, set[str]] = {}
+        """Of the parts that were looked at; a part never changes."""
 
     @classmethod
     def create(cls, folder: Path, manifest: TraceManifest) -> "TraceStore":
@@ -96,7 +100,7 @@ class TraceStore:
                     )
             return store
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
+        _write_whole(folder / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
         return store
 
     def manifest(self) -> TraceManifest:
@@ -107,15 +111,31 @@ class TraceStore:
 
     def recorded_ids(self) -> set[str]:
         """Ids of the requests that are on disk."""
-        return {row["id"] for part in self._parts() for row in json.loads(part.read_text())}
+        for part in self._parts():
+            if part not in self._ids:
+                self._ids[part] = {row["id"] for row in json.loads(part.read_text())}
+        return set().union(*self._ids.values())
 
     def append(self, traces: Sequence[Trace]) -> None:
-        """Write one more part; it counts once its JSON file stands."""
-        name = f"part-{len(self._parts()):05d}"
-        save_file(_pack(traces, self.manifest().hidden_size), self.folder / f"{name}.safetensors")
-        partial = self.folder / f"{name}.json.partial"
-        partial.write_text(json.dumps([_describe(trace) for trace in traces]))
-        partial.replace(self.folder / f"{name}.json")
+        """Write one more part, of those requests that nobody else has written meanwhile; it counts
+        once its JSON file stands."""
+        with self._alone():
+            known = self.recorded_ids()
+            new = [trace for trace in traces if trace.request.id not in known]
+            if not new:
+                return
+            name = f"part-{len(self._parts()):05d}"
+            arrays = _pack(new, self.manifest().hidden_size)
+            save_file(arrays, self.folder / f"{name}.safetensors")
+            described = json.dumps([_describe(trace) for trace in new])
+            _write_whole(self.folder / f"{name}.json", described)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While no other process writes here; a killed one lets go."""
+        with (self.folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def load(self, limit: int | None = None) -> Iterator[Trace]:
         """The traces in recorded order, at most ``limit``."""
@@ -143,6 +163,12 @@ class TraceStore:
 
     def _parts(self) -> list[Path]:
         return sorted(self.folder.glob("part-*.json"))
+
+
+def _write_whole(path: Path, text: str) -> None:
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text)
+    partial.replace(path)
 
 
 def _describe(trace: Trace) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """What a forward costs on this machine: the curve that turns replayed rounds into seconds.
 
 Fitted to a few live runs: a run's seconds are the sum of c(copies) over its forwards, and of
-d(budget) over its drafted rounds where a learned drafter works. Both are piecewise linear.
+d(budget) over its drafted rounds where a learned drafter works. Both are piecewise linear, and go
+on beyond their last knot as they rise before it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,13 +47,20 @@ class CostCurve(BaseModel):
         if options.drafts and options.method in self.drafter:
             assert options.budget != "auto", "replay takes a number"
             curve = self.drafter[options.method]
-            one = float(np.interp(options.budget, self.drafter_budgets, curve))
+            one = float(along([options.budget], self.drafter_budgets, curve)[0])
             total += one * _num_drafted(rounds)
         return total
 
     def forward_seconds(self, rounds: Sequence[tuple[str, int]]) -> float:
         """Of the target alone."""
-        return float(np.interp(copies_in(rounds), self.knots, self.forward).sum())
+        return float(along(copies_in(rounds), self.knots, self.forward).sum())
+
+
+def along(places: Sequence[int], knots: Sequence[int], values: Sequence[float]) -> np.ndarray:
+    """The piecewise linear curve through ``values`` at ``knots``, whose last piece goes on."""
+    slope = (values[-1] - values[-2]) / (knots[-1] - knots[-2])
+    beyond = np.maximum(np.array(places) - knots[-1], 0)
+    return np.interp(places, knots, values) + slope * beyond
 
 
 def copies_in(rounds: Sequence[tuple[str, int]]) -> list[int]:
@@ -117,7 +125,7 @@ def fit_forward(runs: Sequence[Run]) -> tuple[float, ...]:
 
 def _shares(copies: Sequence[int]) -> np.ndarray:
     """How much each knot weighs in the sum of c over ``copies``."""
-    return np.array([np.interp(copies, KNOTS, row).sum() for row in np.eye(len(KNOTS))])
+    return np.array([along(copies, KNOTS, row).sum() for row in np.eye(len(KNOTS)).tolist()])
 
 
 def fit_drafter(runs: Sequence[Run], curve: CostCurve) -> tuple[float, ...]:

@@ -35,14 +35,14 @@ def count_rounds(rounds: Iterable[RoundFacts], options: DecodeOptions) -> dict[s
 
 
 def drafting_ends(drafts: list[int], options: DecodeOptions) -> str | None:
-    """What most often ends drafting: the budget; else the mass floor, where there is one; else the
-    end of the block. Unless it is the budget, a larger one changes little."""
+    """What most often ends drafting: the budget; else the mass floor or the pruning, where there is
+    one; else the end of the block. Unless it is the budget, a larger one changes little."""
     if not options.drafts or not drafts or options.budget == "auto":
         return None
     if options.method == "simsd":
         full = Counter("gamma" if count == options.gamma else "block" for count in drafts)
         return full.most_common(1)[0][0]
-    short = "gamma" if options.gamma > 0 else "block"
+    short = "gamma" if options.gamma > 0 else "prune" if options.prune > 0 else "block"
     budget = options.budget
     ends = Counter("budget" if count >= budget else short for count in drafts)
     return ends.most_common(1)[0][0]

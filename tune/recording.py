@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from decoders.options import DecodeOptions
 from decoders.trace import Trace
-from decoders.trace_store import TraceManifest, TraceStore
+from decoders.trace_store import MANIFEST, TraceManifest, TraceStore
 from models.spec import TargetSpec
 from tune.problems import ProblemSet
 
@@ -42,10 +42,14 @@ def trace_manifest(
     )
 
 
-def trace_folder(root: Path, manifest: TraceManifest) -> Path:
-    """Where these traces lie: a folder named after everything that decides them."""
+def open_traces(root: Path, manifest: TraceManifest) -> TraceStore:
+    """The store of these traces: a folder named after everything that decides them, and so not
+    after where the target lies, which may have moved since."""
     text = json.dumps(manifest.model_dump(exclude={"target"}), sort_keys=True)
-    return root / blake2b(text.encode(), digest_size=8).hexdigest()
+    store = TraceStore(root / blake2b(text.encode(), digest_size=8).hexdigest())
+    if (store.folder / MANIFEST).exists():
+        manifest = manifest.model_copy(update={"target": store.manifest().target})
+    return TraceStore.create(store.folder, manifest)
 
 
 def record_missing(

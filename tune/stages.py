@@ -18,7 +18,7 @@ from tune.log_queue import LogQueue
 from tune.logbook import Logbook
 from tune.plan import live_seconds
 from tune.progress import SweepProgress
-from tune.recording import record_missing, trace_folder, trace_manifest
+from tune.recording import open_traces, record_missing, trace_manifest
 from tune.replaying import replay_row
 from tune.results import Results
 from tune.row import TrialRow
@@ -86,7 +86,7 @@ def record_rules(running: Running, root: Path) -> dict[Rule, Path]:
             checked.problems.digest,
             options,
         )
-        store = TraceStore.create(trace_folder(root, manifest), manifest)
+        store = open_traces(root, manifest)
         record_rule(running, options, store)
         folders[options] = store.folder
     return folders

@@ -1,6 +1,8 @@
 """Replay and live trials of the same settings on one real tiny target."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import Tensor
@@ -9,7 +11,7 @@ from decoders.options import DecodeOptions
 from decoders.proposers.order import OrderProposer
 from decoders.proposers.remembering import RememberingOrderProposer
 from decoders.replay import replay
-from decoders.trace_store import TraceStore
+from decoders.trace import Trace
 from drafters.bundle import load_order_model
 from models.checkpoint import read_spec
 from models.target import CopyBatch
@@ -24,9 +26,10 @@ from tune.cost import (
     fit_forward,
     measure_cost,
 )
+from tune.counts import drafting_ends
 from tune.live import live_row
-from tune.problems import heldout
-from tune.recording import record_missing, trace_folder, trace_manifest
+from tune.problems import ProblemSet, heldout
+from tune.recording import open_traces, record_missing, trace_manifest
 from tune.replaying import open_replay_proposer, replay_row
 
 COST = CostCurve(forward=tuple(0.01 * k for k in KNOTS), drafter={"order": (0.001, 0.002, 0.003)})
@@ -83,7 +86,7 @@ def test_what_is_recorded_is_not_recorded_again(
 ) -> None:
     problems, rule = heldout(sweep_config.tasks, 2), sweep_config.reference
     manifest = trace_manifest("t", "d", "float64", read_spec(sweep_target), problems.digest, rule)
-    store = TraceStore.create(trace_folder(tmp_path, manifest), manifest)
+    store = open_traces(tmp_path, manifest)
     counts: list[int] = []
     record_missing(group, store, problems, rule, counts.append)
     assert sum(counts) == len(problems.problems) == len(list(store.load()))
@@ -91,7 +94,43 @@ def test_what_is_recorded_is_not_recorded_again(
     record_missing(group, store, problems, rule, counts.append)
     assert group.num_calls == calls
     other = trace_manifest("t", "d", "float32", read_spec(sweep_target), problems.digest, rule)
-    assert trace_folder(tmp_path, other) != store.folder
+    assert open_traces(tmp_path, other).folder != store.folder
+
+
+def test_traces_are_found_again_where_the_target_has_moved_since(
+    sweep_target: Path, tmp_path: Path
+) -> None:
+    spec = read_spec(sweep_target)
+    here, there = (
+        open_traces(tmp_path, trace_manifest(place, "d", "float64", spec, "p", DecodeOptions()))
+        for place in ("/here/target", "/there/target")
+    )
+    assert there.folder == here.folder
+
+
+def test_two_sweeps_that_record_at_once_leave_each_problem_once(
+    sweep_config: SweepConfig, group: InProcess, sweep_target: Path, tmp_path: Path
+) -> None:
+    problems, rule = heldout(sweep_config.tasks, 2), sweep_config.reference
+    manifest = trace_manifest("t", "d", "float64", read_spec(sweep_target), problems.digest, rule)
+
+    class Overtaken(InProcess):
+        def record(
+            self, rows: Sequence[Mapping[str, Any]], options: DecodeOptions, hidden: bool = False
+        ) -> list[Trace]:
+            first = ProblemSet(problems.problems[:3])
+            record_missing(group, open_traces(tmp_path, manifest), first, rule, ignore)
+            return super().record(rows, options, hidden)
+
+    store = open_traces(tmp_path, manifest)
+    record_missing(Overtaken(group.engine), store, problems, rule, ignore)
+    ids = [trace.request.id for trace in store.load()]
+    assert ids == [problem.id for problem in problems.problems]
+    assert store.recorded_ids() == set(ids)
+
+
+def ignore(count: int) -> None:
+    """A report that nobody reads."""
 
 
 def test_remembered_scores_draft_the_same(
@@ -114,6 +153,30 @@ def test_the_cost_curve_is_found_again_from_runs_that_it_made() -> None:
     ]
     fitted = fit_forward([(r, true.seconds(r, DecodeOptions())) for r in rounds])
     assert fitted == pytest.approx(true.forward, rel=1e-6)
+
+
+def test_more_copies_than_were_measured_cost_more() -> None:
+    options = DecodeOptions(method="order", budget=62)
+    assert COST.seconds([("verify", 62)], options) == pytest.approx(0.63 + 0.003 + 30 * 0.001 / 24)
+    short = CostCurve(forward=(0.01, 0.01, 0.01, 0.01, 0.02, 0.03))
+    assert short.forward_seconds([("verify", 64)]) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("values", "drafts", "end"),
+    [
+        ({"method": "chain", "budget": 4}, [4, 4, 3], "budget"),
+        ({"method": "chain", "budget": 9}, [4, 4, 9], "block"),
+        ({"method": "order", "gamma": 0.1}, [1, 2, 8], "gamma"),
+        ({"method": "graph", "prune": 0.3}, [1, 2, 8], "prune"),
+        ({"method": "simsd", "gamma": 4}, [4, 4, 1], "gamma"),
+        ({"method": "standard"}, [0, 0], None),
+    ],
+)
+def test_it_is_told_what_ends_drafting(
+    values: dict[str, Any], drafts: list[int], end: str | None
+) -> None:
+    assert drafting_ends(drafts, DecodeOptions.model_validate(values)) == end
 
 
 def test_every_block_but_the_first_is_opened_beside_the_one_that_is_stored(
