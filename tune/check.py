@@ -5,6 +5,7 @@ from pathlib import Path
 
 from actors.loading import absolute_paths, check_target
 from cluster.tracking import tracking_uri
+from cluster.tracking.uri import check_server
 from decoders.proposers.registry import check_drafters
 from drafters.bundle import find_order_model
 from models.checkpoint import find_checkpoint, target_spec
@@ -35,6 +36,7 @@ class Checked:
 def check(config: SweepConfig, runs: Path) -> Checked:
     """Raise ``ValueError`` for a target, drafter or tracking store that cannot be used."""
     uri = tracking_uri(runs)
+    check_server(uri)
     check_target(config.target)
     target, drafter = absolute_paths(config.target, config.drafter)
     folder = find_checkpoint(target.path)
@@ -49,8 +51,8 @@ def check(config: SweepConfig, runs: Path) -> Checked:
                 f"space.methods: order needs an order model, and neither drafter.path nor {folder} "
                 f"nor {found} holds one; train one, or leave order out"
             )
-    check_drafters(folder, target_spec(target), drafter, set(config.space.methods))
     spec = target_spec(target)
+    check_drafters(folder, spec, drafter, set(config.space.methods))
     space = fitting_space(config.space, config.live, spec)
     ready = config.model_copy(update={"target": target, "drafter": drafter, "space": space})
     return Checked(ready, folder, spec, heldout(config.tasks, config.tasks.recorded), uri)

@@ -1,16 +1,21 @@
 """The folder of one sweep, ``runs/NAME``: its configuration, what is finished, its results."""
 
+import fcntl
 import json
 import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tasks.files import flat
 from tasks.whole import write_whole
 from tune.config import SweepConfig
 from tune.cost import CostCurve
 from tune.row import TrialRows
 
 CONFIG, COST, REPLAYED, FINISHED = "config.json", "cost.json", "replay.done", "sweep.done"
+LOCK = ".lock"
 WHERE = ("cluster", "pool")
 """Keys that may change when a sweep is resumed: on what it runs, not what it finds."""
 
@@ -34,13 +39,18 @@ class SweepFolder:
         """What the tracked runs of this folder carry; a new folder of the same name has another."""
         return str(self._config()["sweep_id"])
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Digests of what the sweep reads, and where its target runs."""
+        return self._config()["identity"]
+
     def _config(self) -> dict[str, Any]:
-        return json.loads((self.path / CONFIG).read_text())
+        return json.loads((self.path / CONFIG).read_bytes())
 
     def cost(self) -> CostCurve | None:
         """The measured curve: one sweep compares all settings by the same one."""
         path = self.path / COST
-        return CostCurve.model_validate_json(path.read_text()) if path.exists() else None
+        return CostCurve.model_validate_json(path.read_bytes()) if path.exists() else None
 
     def keep_cost(self, cost: CostCurve) -> CostCurve:
         write_whole(self.path / COST, cost.model_dump_json(indent=1) + "\n")
@@ -57,6 +67,22 @@ class SweepFolder:
         """A result file, replaced at once."""
         write_whole(self.path / name, text)
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes out for the length of a ``with`` block, however it ends.
+
+        Raises ``ValueError`` while another one sweeps into the folder.
+        """
+        with (self.path / LOCK).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ValueError(
+                    f"--resume: another process still sweeps into {self.path}; wait for it, or end "
+                    "it first"
+                ) from error
+            yield
+
 
 def check_name(name: str) -> None:
     """Raise ``ValueError`` for what is no plain folder name."""
@@ -64,29 +90,50 @@ def check_name(name: str) -> None:
         raise ValueError(f"--name {name!r} must be a plain folder name")
 
 
-def open_folder(runs: Path, name: str | None, resume: bool, config: SweepConfig) -> SweepFolder:
-    """A new sweep's folder, or that of the one to go on with.
+def open_folder(
+    runs: Path,
+    name: str | None,
+    resume: bool,
+    config: SweepConfig,
+    identity: Mapping[str, Any] | None = None,
+) -> SweepFolder:
+    """A new sweep's folder, or that of the one to go on with. ``identity`` holds the digests of
+    what it reads, which stay the same from its beginning to its end.
 
     Raises ``ValueError`` for a name that is taken or is no folder name, for nothing to resume, and
-    for a sweep of another configuration.
+    for a sweep of another configuration or of other files.
     """
+    content = {
+        "sweep_id": uuid.uuid4().hex,
+        "config": config.model_dump(mode="json"),
+        "identity": dict(identity or {}),
+    }
     if name is not None:
         check_name(name)
     if resume:
         folder = SweepFolder(runs / name if name else _latest_unfinished(runs))
-        _check_same(folder, config)
-        folder.rows.forget_lost()
+        _check_same(folder, content)
         return folder
-    path = runs / (name or _next_number(runs))
-    if path.exists():
-        raise ValueError(
-            f"--name {name!r}: {path} exists; add --resume to go on with it, or choose another"
-        )
-    path.mkdir(parents=True)
-    folder = SweepFolder(path)
-    content = {"sweep_id": uuid.uuid4().hex, "config": config.model_dump(mode="json")}
+    folder = SweepFolder(_make(runs, name))
     folder.write(CONFIG, json.dumps(content, indent=2) + "\n")
     return folder
+
+
+def _make(runs: Path, name: str | None) -> Path:
+    """A folder that was not there before; without a name the next number, which another sweep may
+    be taking at this moment."""
+    while True:
+        path = runs / (name or _next_number(runs))
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError as error:
+            if name is not None:
+                raise ValueError(
+                    f"--name {name!r}: {path} exists; add --resume to go on with it, or choose "
+                    "another"
+                ) from error
+        else:
+            return path
 
 
 def _next_number(runs: Path) -> str:
@@ -101,13 +148,23 @@ def _latest_unfinished(runs: Path) -> Path:
     return max(open_sweeps, key=lambda path: (path / CONFIG).stat().st_mtime_ns)
 
 
-def _check_same(folder: SweepFolder, config: SweepConfig) -> None:
+def _check_same(folder: SweepFolder, wanted: Mapping[str, Any]) -> None:
     if not (folder.path / CONFIG).exists():
         raise ValueError(f"--resume: {folder.path} holds no sweep ({CONFIG} is missing)")
-    old, new = folder._config()["config"], config.model_dump(mode="json")
-    for key in old.keys() | new.keys():
-        if key not in WHERE and old.get(key) != new.get(key):
+    content = folder._config()
+    old, new = flat(content["config"]), flat(wanted["config"])
+    for key in [*old, *(key for key in new if key not in old)]:
+        if key.partition(".")[0] not in WHERE and old.get(key) != new.get(key):
             raise ValueError(
                 f"--resume: {folder.path} is a sweep with {key} {old.get(key)}, not "
                 f"{new.get(key)}; give the same configuration, or start another sweep"
+            )
+    if "identity" not in content:  # of a time when it was not kept
+        content["identity"] = wanted["identity"]
+        folder.write(CONFIG, json.dumps(content, indent=2) + "\n")
+    for what, digest in content["identity"].items():
+        if wanted["identity"].get(what) != digest:
+            raise ValueError(
+                f"--resume: {folder.path} began with another {what} ({digest}, now "
+                f"{wanted['identity'].get(what)}), and its rows are of that; start another sweep"
             )

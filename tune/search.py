@@ -20,7 +20,7 @@ from ray.util.placement_group import NODE_ID_LABEL_KEY
 from actors.lease_desk import Leases
 from decoders.options import DecodeOptions
 from tune.row import Fidelity, TrialRow
-from tune.space import LIVE_KNOB, draw_setting, first_settings, knobs_of
+from tune.space import NEVER_DRAWN, draw_setting, first_settings, knobs_of
 from tune.trial import LiveTrial, ReplayTrial, TrialJob, failed_row, setting_of
 
 OnRow = Callable[[TrialRow], None]
@@ -46,7 +46,8 @@ class RowCallback(tune.Callback):
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         error = trial.get_pickled_error() or trial.get_error() or "its process ended"
-        self._hand_over(trial, str(error).strip().splitlines()[-1])
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        self._hand_over(trial, lines[-1])
 
     def _hand_over(self, trial: Any, reason: str) -> None:
         options = self.job.config.options(**setting_of(trial.config))
@@ -75,9 +76,10 @@ def search_replays(job: TrialJob, finished: Sequence[TrialRow], on_row: OnRow) -
     from disk, so that a resumed search knows what the first one had found out."""
     config = job.config
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    points = [knobs_of(row.options) for row in finished]
-    for point in points:
-        point.pop(LIVE_KNOB, None)
+    points = [
+        {name: value for name, value in knobs_of(row.options).items() if name not in NEVER_DRAWN}
+        for row in finished
+    ]
     points += [point for point in first_settings(config.space) if point not in points]
     search = OptunaSearch(
         space=partial(draw_setting, config.space),

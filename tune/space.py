@@ -8,8 +8,9 @@ from decoders.options import OPTIONS_OF, DecodeOptions
 from tune.space_config import CHOICES, SpaceConfig
 
 LIVE_KNOB = "draft_refresh"
-"""Never drawn: no trace can replay it."""
-KNOBS = ("method", "budget", *CHOICES, LIVE_KNOB, "rule")
+"""No trace can replay it, nor the lossy rules of acceptance."""
+NEVER_DRAWN = (LIVE_KNOB, "rule")
+KNOBS = ("method", "budget", *CHOICES, *NEVER_DRAWN)
 INACTIVE = "-"
 START_BUDGET = 6
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tune.config import SweepConfig
+from tune.folder import REPLAYED
 from tune.leaderboard import COLUMNS, cells_of, ranked
 from tune.plan import Stage, spell_seconds
 from tune.row import TrialRow
@@ -23,9 +24,12 @@ PLAIN_WIDTH = 120
 
 
 def open_console() -> Console:
-    """Stdout; its tables do not fold when they go to a file."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
+    """Stdout; its tables do not fold when they go to a file, and brackets (of a folder's name) are
+    no markup."""
+    console = Console(highlight=False, markup=False)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, markup=False, width=PLAIN_WIDTH)
 
 
 def print_plan(config: SweepConfig, stages: Sequence[Stage], source: str, console: Console) -> None:
@@ -66,8 +70,12 @@ def print_outcome(
             console.print(told, markup=False, soft_wrap=True)
     failed = [row for row in rows if row.status == "failed"]
     if failed:
-        again = folder / "trials" / f"{failed[0].key}.json"
-        console.print(f"To try one again remove its row ({again}) and --resume.", soft_wrap=True)
+        again = str(folder / "trials" / f"{failed[0].key}.json")
+        if failed[0].fidelity == "replay":
+            again += f" and {folder / REPLAYED}"
+        console.print(
+            f"To try one again remove its row ({again}) and --resume.", markup=False, soft_wrap=True
+        )
     if champion is None:
         console.print(
             "No champion: no live trial is exact, as accurate as standard decoding, and within the "

@@ -11,9 +11,10 @@ from typing import Any
 from actors.target_pool import TargetPool
 from cluster.configuration import RUNS
 from cluster.session import Resources, session
-from cluster.tracking import DataSource, Outcome, Tracking
+from cluster.tracking import DataSource, Tracking
 from cluster.tracking.machine import machine_metrics
 from cluster.tracking.registry import CHAMPION
+from cluster.tracking.uri import shown_uri
 from tune.check import Checked, check
 from tune.config import SweepConfig
 from tune.estimate import estimate_forward
@@ -55,13 +56,15 @@ def run_sweep(
     if dry_run:
         print_plan(config, stages, forward.source, console)
         return SweepOutcome(None)
-    folder = open_folder(runs, name, resume, config)
-    with SweepProgress(stages) as progress:
+    found = identity(checked.config, checked.problems)
+    folder = open_folder(runs, name, resume, config, found)
+    with folder.held(), SweepProgress(stages) as progress:
+        folder.rows.forget_lost()
         progress.begin("start")
         with opened(checked, runs, progress.note) as (tracking, resources, pool):
             results = sweep(checked, folder, tracking, resources, pool, progress, command)
     rows, champion = tuple(results.rows.values()), results.champion
-    print_outcome(rows, champion, folder.path, tracking.uri, console)
+    print_outcome(rows, champion, folder.path, shown_uri(tracking.uri), console)
     return SweepOutcome(folder.path, rows, champion, tracking.uri)
 
 
@@ -93,7 +96,7 @@ def sweep(
     command: str,
 ) -> Results:
     """All stages under one parent run, which ends as the sweep does."""
-    config, found = checked.config, identity(checked.config, checked.problems)
+    config, found = checked.config, folder.identity
     reference_key = trial_key(config, found, "live", config.reference)
     results = Results(folder, config, reference_key)
     results.facts = provenance(found, pool.first, str(resources), command)
@@ -104,17 +107,10 @@ def sweep(
     logbook.log_files([folder.path / CONFIG])
     queue = LogQueue(logbook.log, progress.note)
     running = Running(checked, found, folder, pool, results, logbook, queue, progress)
-    outcome: Outcome = "FAILED"
-    try:
+    with tracking.lasting(logbook.parent):
         with machine_metrics(tracking, logbook.parent):
             traces = run_stages(running, RUNS.resolve() / "traces")
         conclude(running, ", ".join(folder.name for folder in traces.values()))
-        outcome = "FINISHED"
-    except KeyboardInterrupt:
-        outcome = "KILLED"
-        raise
-    finally:
-        tracking.finish(logbook.parent, outcome)
     return results
 
 

@@ -93,6 +93,16 @@ def test_what_a_later_stage_would_refuse_is_refused_first(
     assert not list(tmp_path.glob("runs/adopt-*"))
 
 
+def test_a_tracking_server_that_is_away_is_told_before_anything_is_recorded(
+    config: AdoptConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    with pytest.raises(ValueError, match="no MLflow server answers there"):
+        adopt(config, "x", "", lambda row: None)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("change", [{"tasks": ("wrods",)}, {"caps": (1.0, 1.0)}, {"caps": (7,)}])
 def test_tasks_and_caps_are_checked_with_the_configuration(change: dict) -> None:
     with pytest.raises(ValueError, match=r"wrods|caps \["):

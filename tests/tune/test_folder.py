@@ -1,5 +1,6 @@
 """A sweep's folder: numbered or named, locked to one configuration, found again to resume."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,50 @@ def test_resume_of_another_configuration_is_refused_by_field(tmp_path: Path) -> 
     other = CONFIG.model_copy(update={"seed": 5})
     with pytest.raises(ValueError, match="seed 0, not 5"):
         open_folder(tmp_path, "mine", True, other)
+    space = CONFIG.space.model_copy(update={"cap": (0.9,)})
+    other = CONFIG.model_copy(update={"space": space})
+    with pytest.raises(ValueError, match=r"a sweep with space\.cap \[1\.0, 0\.9\], not \[0\.9\];"):
+        open_folder(tmp_path, "mine", True, other)
     with pytest.raises(ValueError, match="holds no sweep"):
         open_folder(tmp_path, "other", True, CONFIG)
+
+
+def test_a_sweep_goes_on_with_the_files_that_it_began_with(tmp_path: Path) -> None:
+    begun = {"target": "t1", "drafter": None}
+    open_folder(tmp_path, "mine", False, CONFIG, begun)
+    assert open_folder(tmp_path, "mine", True, CONFIG, begun).identity == begun
+    with pytest.raises(ValueError, match=r"began with another target \(t1, now t2\)"):
+        open_folder(tmp_path, "mine", True, CONFIG, begun | {"target": "t2"})
+
+
+def test_a_sweep_of_before_digests_were_kept_takes_those_of_today(tmp_path: Path) -> None:
+    folder = open_folder(tmp_path, "mine", False, CONFIG)
+    content = json.loads((folder.path / "config.json").read_text())
+    del content["identity"]
+    folder.write("config.json", json.dumps(content))
+    assert open_folder(tmp_path, "mine", True, CONFIG, {"target": "t"}).identity == {"target": "t"}
+    assert folder.sweep_id == content["sweep_id"]
+
+
+def test_a_sweep_that_still_runs_is_not_resumed(tmp_path: Path) -> None:
+    folder = open_folder(tmp_path, "mine", False, CONFIG)
+    with (
+        folder.held(),
+        pytest.raises(ValueError, match="another process still sweeps into"),
+        open_folder(tmp_path, "mine", True, CONFIG).held(),
+    ):
+        pass
+    with open_folder(tmp_path, "mine", True, CONFIG).held():
+        pass
+
+
+def test_sweeps_that_begin_at_once_have_numbers_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_folder(tmp_path, None, False, CONFIG)
+    found = iter(["1", "2"])  # the first look was before the other one's folder was there
+    monkeypatch.setattr("tune.folder._next_number", lambda runs: next(found))
+    assert open_folder(tmp_path, None, False, CONFIG).name == "2"
 
 
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:

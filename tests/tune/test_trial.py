@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from actors.lease_desk import NoGroupLeft
+from actors.target_group import GroupGone
 from actors.target_rank import GroupError
 from tests.tune.rows import chain
 from tune.config import SweepConfig
@@ -53,7 +55,33 @@ def test_a_setting_without_a_place_is_tried_again_by_a_resumed_sweep(tmp_path: P
     folder.rows.write(row)
     folder.rows.write(failed_row("memory", "live", chain(6), "GroupError: out of memory"))
     again = open_folder(tmp_path, "x", True, SweepConfig())
+    again.rows.forget_lost()
     assert [row.key for row in again.rows.all()] == ["memory"]
+
+
+def test_a_trial_whose_group_cannot_be_let_go_of_ends_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr("os._exit", lambda code: ended.set())
+    monkeypatch.setattr("threading.excepthook", lambda told: None)
+
+    class Stuck(RowTrial):
+        fidelity = "live"
+
+        def give_up(self) -> None:
+            raise GroupGone("its keeper is lost")
+
+        def measure(self, key: str) -> TrialRow:
+            with self.limited(key):
+                ended.wait(20)
+            raise ValueError("its process went on")
+
+    config = SweepConfig(trial_seconds=0.01)
+    trial = Stuck.__new__(Stuck)
+    trial.setup({"method": "chain"}, TrialJob(config, tmp_path, {"drafter": None}, {}, COST))
+    trial.step()
+    assert ended.is_set()
 
 
 def test_a_sweep_may_be_resumed_on_another_cluster(tmp_path: Path) -> None:
