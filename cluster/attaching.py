@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from ray.exceptions import AuthenticationError
+from ray.exceptions import AuthenticationError, RayError
 
 from cluster.config import AUTO
 from cluster.environment import ROOMS, ROOT
@@ -18,20 +18,25 @@ LEFT_OUT = ("**/__pycache__", "**/*.pyc", "**/.venv", "**/.git", "**/runs", "**/
 
 
 def find_head(address: str) -> str:
-    """The address that ``address`` stands for: with ``auto``, that of the cluster which this
-    folder's ``maskahead cluster up`` started or joined, else whatever Ray finds on this machine.
+    """The address that ``cluster.address`` stands for: with ``auto``, that of the cluster which
+    this folder's ``maskahead cluster up`` started or joined, else whatever Ray finds on this
+    machine.
 
     Raises ``ValueError`` for what is no address.
     """
-    node = own_node()
     if address == AUTO:
+        node = own_node()
         return node.address if node is not None and node.alive else AUTO
+    check_address(address, "cluster.address", "local, auto, or ")
+    return address
+
+
+def check_address(address: str, named: str, beside: str = "") -> None:
+    """Raise ``ValueError`` for what is not ``HOST:PORT``; ``named`` is the option, and ``beside``
+    what else it takes."""
     host, colon, port = address.rpartition(":")
     if not (colon and host and port.isdigit()):
-        raise ValueError(
-            f"cluster.address {address!r}: valid: local, auto, or HOST:PORT of a running head"
-        )
-    return address
+        raise ValueError(f"{named} {address!r}: valid: {beside}HOST:PORT of a running head")
 
 
 def use_token(place: Path = PLACE) -> None:
@@ -49,8 +54,9 @@ def use_token(place: Path = PLACE) -> None:
 
 
 def check_head(address: str, named: str) -> None:
-    """Raise ``ValueError``, within seconds, where no head answers at ``address`` or it takes
-    another token; ``named`` is the option that says where."""
+    """Raise ``ValueError`` where no head answers at ``address`` or it takes another token, within
+    seconds, or where something else listens, which Ray takes most of a minute to find out;
+    ``named`` is the option that says where."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), REACH_SECONDS).close()
@@ -68,6 +74,10 @@ def check_head(address: str, named: str) -> None:
         raise ValueError(
             f"{named} {address!r}: the head there asks for {shown}; take the command that its "
             "`maskahead cluster up` printed, or set RAY_AUTH_TOKEN to its runs/cluster/token"
+        ) from error
+    except RayError as error:
+        raise ValueError(
+            f"{named} {address!r}: what listens there is no Ray head ({error})"
         ) from error
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.target_group import fetch
+from actors.remote_calls import fetch
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -39,13 +40,13 @@ class OwnNode(BaseModel):
 
     @property
     def alive(self) -> bool:
-        return age_mark(self.pid) == self.mark
+        return bool(self.mark) and age_mark(self.pid) == self.mark
 
 
 def own_node(place: Path = PLACE) -> OwnNode | None:
     """The node that was started from this folder, running or not."""
     file = place / NODE
-    return OwnNode.model_validate_json(file.read_text()) if file.exists() else None
+    return OwnNode.model_validate_json(file.read_bytes()) if file.exists() else None
 
 
 def check_free(place: Path = PLACE) -> None:
@@ -101,13 +102,18 @@ def end(node: OwnNode, place: Path = PLACE) -> int:
     there were. Nothing else is touched: they are known by the session that they belong to."""
     ours = members(node.pid, node.mark)
     if node.alive:
-        os.kill(node.pid, signal.SIGTERM)
+        _send(signal.SIGTERM, node.pid)
         wait_until_gone({node.pid: node.mark}, END_SECONDS)
     left = members(node.pid, node.mark) | {
         pid: mark for pid, mark in ours.items() if age_mark(pid) == mark
     }
     for pid in left:
-        os.kill(pid, signal.SIGKILL)
+        _send(signal.SIGKILL, pid)
     wait_until_gone(left, END_SECONDS)
     (place / NODE).unlink(missing_ok=True)
     return len(ours)
+
+
+def _send(number: signal.Signals, pid: int) -> None:
+    with suppress(ProcessLookupError):  # the end of another one has ended it meanwhile
+        os.kill(pid, number)

@@ -5,7 +5,7 @@ from typing import Any
 
 import ray
 
-from cluster.config import ClusterConfig
+from cluster.config import LOCAL, ClusterConfig
 from cluster.environment import COMPARED, differences, facts, look_at_nodes
 from cluster.session import connected, host_of
 
@@ -15,8 +15,10 @@ Row = dict[str, Any]
 def cluster_status(address: str) -> tuple[list[Row], str]:
     """A row for every node, lost ones too, and a line that sums up.
 
-    Raises ``ValueError`` when no head answers at ``address``.
+    Raises ``ValueError`` for what is no address, or where no head answers.
     """
+    if address == LOCAL:  # a cluster of this command's own, which nobody asked to see
+        raise ValueError("--address local: valid: auto, or HOST:PORT of a running head")
     with connected(ClusterConfig(address=address, ship_code=False)):
         nodes, there = ray.nodes(), look_at_nodes()
         rows = [row_of(node, there.get(node["NodeID"], {})) for node in nodes]

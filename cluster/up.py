@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 from ray.util import get_node_ip_address
 
-from cluster.attaching import check_head, find_head, use_token
+from cluster.attaching import check_address, check_head, use_token
 from cluster.config import ClusterConfig
 from cluster.own_node import PLACE, TOKEN, start
 
@@ -32,17 +32,19 @@ def bring_up(options: UpOptions) -> Iterator[str]:
 
     Raises ``ValueError`` when a port is taken, or the head to join is away or takes another token.
     """
+    if options.address is not None:
+        check_address(options.address, "--address")
     PLACE.mkdir(parents=True, exist_ok=True)
     if options.address is None:
         yield from _start_head(options)
     else:
-        yield from _join(options, find_head(options.address))
+        yield from _join(options, options.address)
 
 
 def _start_head(options: UpOptions) -> Iterator[str]:
     host = options.host or get_node_ip_address()
     check_port(host, options.port)
-    token = keep_token(os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32))
+    token = keep_token(shown_token())
     address = f"{host}:{options.port}"
     yield f"starting a head at {address} ..."
     arguments = ["--head", "--port", str(options.port), "--node-ip-address", host]
@@ -89,10 +91,17 @@ def keep_token(token: str) -> str:
 
 
 def shown_token() -> str:
-    """The token that this process shows; none where the head asks for none."""
-    given = os.environ.get("RAY_AUTH_TOKEN")
+    """The token that this process shows, so that what it starts takes it; a new one where it shows
+    none. Raises ``ValueError`` for a file of tokens that cannot be read."""
+    if given := os.environ.get("RAY_AUTH_TOKEN"):
+        return given
     path = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    return given or (Path(path).read_text().strip() if path else secrets.token_hex(32))
+    if not path:
+        return secrets.token_hex(32)
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        raise ValueError(f"RAY_AUTH_TOKEN_PATH {path!r}: {error.strerror}") from error
 
 
 def check_port(host: str, port: int) -> None:

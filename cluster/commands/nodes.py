@@ -28,9 +28,13 @@ def up(
             help="This machine's address for the others; 127.0.0.1 keeps a head to itself.",
         ),
     ] = None,
-    port: Annotated[int, typer.Option(help="Port of a head.")] = 6379,
-    num_cpus: Annotated[int | None, typer.Option(help="Cores to offer; default: all.")] = None,
-    num_gpus: Annotated[int | None, typer.Option(help="GPUs to offer; default: all.")] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of a head.")] = 6379,
+    num_cpus: Annotated[
+        int | None, typer.Option(min=1, help="Cores to offer; default: all.")
+    ] = None,
+    num_gpus: Annotated[
+        int | None, typer.Option(min=0, help="GPUs to offer; default: all.")
+    ] = None,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Serve Ray's, on a head.")] = False,
 ) -> None:
     """Start a head, or join one; it runs until maskahead cluster down."""

@@ -1,6 +1,8 @@
 """Which nodes may work together: the same versions, the same code; and what is sent to them."""
 
 import os
+import subprocess
+import sys
 import time
 import tomllib
 from fnmatch import fnmatch
@@ -10,7 +12,10 @@ import pytest
 
 from cluster.attaching import LEFT_OUT, check_head, find_head, shipped_code
 from cluster.environment import ROOMS, code_digest, differences, facts
+from cluster.own_node import OwnNode, end
 from cluster.processes import age_mark, children, members
+from cluster.status import cluster_status
+from cluster.up import UpOptions, bring_up, shown_token
 from tests.cluster.test_tracking_server import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +55,51 @@ def test_what_is_no_address_is_refused_with_what_is(
         find_head(address)
     assert find_head("host:6379") == "host:6379"
     assert find_head("auto") == "auto", "nothing was started here: Ray may look"
+
+
+def test_options_of_the_commands_are_refused_by_their_own_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"^--address 'auto': valid: HOST:PORT of a running head$"):
+        list(bring_up(UpOptions(address="auto")))
+    with pytest.raises(ValueError, match=r"^--address local: valid: auto, or HOST:PORT"):
+        cluster_status("local")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_head_takes_the_token_that_is_shown_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+    assert shown_token() != shown_token(), "a new one where none is shown"
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    with pytest.raises(ValueError, match=r"RAY_AUTH_TOKEN_PATH '.*': No such file"):
+        shown_token()
+    (tmp_path / "token").write_text("abc\n")
+    assert shown_token() == "abc"
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "def")
+    assert shown_token() == "def"
+
+
+def test_the_processes_of_a_node_are_ended_whoever_else_ends_first(tmp_path: Path) -> None:
+    script = "import subprocess, time; subprocess.Popen(['sleep', '99']); time.sleep(99)"
+    leader = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    mark = age_mark(leader.pid)
+    ended = time.monotonic() + 30
+    while len(ours := members(leader.pid, mark)) < 2:
+        assert time.monotonic() < ended
+        time.sleep(0.02)
+    vanished = subprocess.Popen(["true"])
+    vanished.wait()
+    node = OwnNode(address="127.0.0.1:1", is_head=True, pid=leader.pid, mark=mark)
+    with pytest.MonkeyPatch.context() as patch:  # it ended between the look and the signal
+        both = {vanished.pid: "gone", **ours}
+        patch.setattr("cluster.own_node.members", lambda *node: both)
+        assert end(node, tmp_path) == 3
+    leader.wait()
+    assert not [pid for pid, own in ours.items() if age_mark(pid) == own]
 
 
 def test_a_head_that_is_not_there_is_named_within_seconds() -> None:
