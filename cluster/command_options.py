@@ -13,6 +13,8 @@ Target = Annotated[str | None, typer.Option(help="Checkpoint folder, or a bundle
 RowsFile = Annotated[
     Path,
     typer.Option(
-        "--out", metavar="FILE", help="JSON lines, in order; goes on behind them; - prints."
+        "--out",
+        metavar="FILE",
+        help="JSON lines, in order; what an interrupted run wrote stays; - prints.",
     ),
 ]

@@ -57,7 +57,7 @@ def show_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
         table.add_column(key, justify="right" if index else "left", overflow="fold")
     for row in rows:
         table.add_row(*(plain(row.get(key)) for key in keys))
-    Console().print(table)
+    Console(markup=False).print(table)  # what a cell says in brackets is no markup
 
 
 def plain(value: Any) -> str:

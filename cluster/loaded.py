@@ -1,7 +1,9 @@
 """A target held open: ``maskahead.load`` for Python programs, and the Ray that it may need."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from operator import itemgetter
 from typing import Any, Literal, TypedDict, Unpack
 
 from actors.loading import check_target
@@ -71,11 +73,13 @@ class LoadedTarget:
         A prompt is a row of a prompts file, or a text (its id is its place). Raises ``ValueError``
         for a prompt that this target cannot take.
         """
+        if isinstance(prompts, (str, Mapping)):  # else each character, or key, would be a prompt
+            raise ValueError(f"prompts: one {type(prompts).__name__}; give a list, as in [prompt]")
         rows = [_as_row(number, prompt) for number, prompt in enumerate(prompts)]
         ids = [row.id for row in rows]
-        repeated = [row_id for row_id in ids if ids.count(row_id) > 1]
-        if repeated:
-            raise ValueError(f"id {repeated[0]!r} stands on several prompts")
+        row_id, count = max(Counter(ids).items(), key=itemgetter(1), default=("", 1))
+        if count > 1:
+            raise ValueError(f"id {row_id!r} stands on several prompts")
         found = {row["id"]: row for row in self._runner.decode(rows, self.options, trace)}
         return [found[row_id] for row_id in ids]
 

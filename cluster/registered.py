@@ -10,7 +10,8 @@ from cluster.training_log import DRAFTER_FORMAT
 from drafters.config import FOLDERS, REGISTERED, DrafterConfig
 
 COPIES = RUNS / "registered"
-"""Holds ``MODEL-NUMBER``: a version never changes, so it is fetched once."""
+"""Holds ``RUN_ID/MODEL-NUMBER``: a version never changes, so it is fetched once. Another store, or
+a new one in the same place, has other versions of the same number, but none of the same run."""
 
 
 def fetch_drafters(drafter: DrafterConfig) -> DrafterConfig:
@@ -29,7 +30,7 @@ def with_registered_names(drafter: DrafterConfig) -> DrafterConfig:
     names = {}
     for key in FOLDERS:
         folder = Path(getattr(drafter, key) or "").resolve()
-        if folder.parent == COPIES.resolve():
+        if folder.parent.parent == COPIES.resolve():
             model, _, number = folder.name.rpartition("-")
             names[key] = f"{REGISTERED}{model}/{number}"
     return drafter.model_copy(update=names)
@@ -38,10 +39,10 @@ def with_registered_names(drafter: DrafterConfig) -> DrafterConfig:
 def _copy(store: Tracking, key: str, name: str) -> str:
     try:
         version = find_version(store, name)
-        kept = COPIES / f"{version.model}-{version.number}"
+        kept = COPIES / version.run_id / f"{version.model}-{version.number}"
         if not kept.exists():
-            COPIES.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(dir=COPIES) as place:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(dir=kept.parent) as place:
                 _move(fetch(store, version.uri, Path(place), DRAFTER_FORMAT), kept, name)
     except ValueError as error:
         raise ValueError(f"drafter.{key}: {error}") from error

@@ -71,8 +71,10 @@ def _metavar(annotation: Any) -> str:
     """How a value of this type is written."""
     if get_origin(annotation) is Literal:
         return "|".join(map(str, get_args(annotation)))
-    kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)]
-    return {int: "INT", float: "NUMBER", str: "TEXT"}.get(kinds[0], "VALUE")
+    kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+    if kinds:
+        return "|".join(map(_metavar, kinds))
+    return {int: "INT", float: "NUMBER", str: "TEXT"}.get(annotation, "VALUE")
 
 
 def short_forms() -> dict[str, ShortForm]:

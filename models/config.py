@@ -13,7 +13,8 @@ class TargetConfig(BaseModel, frozen=True):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     path: str = "sdar-tiny"
-    """A checkpoint folder, or the name of a bundled target."""
+    """A checkpoint folder, the name of a bundled target, or a hub id
+    (``organisation/name@revision``)."""
     dtype: Dtype = "float32"
     """Of weights and activations."""
     quantize: Quantize = "none"

@@ -21,7 +21,7 @@ def replay(
         Path,
         typer.Option(
             metavar="FILE",
-            help="YAML, as in settings: {decode.method: [chain, order], decode.budget: [4, 8]}.",
+            help=r"YAML, as in settings: {decode.method: \[chain, order], decode.budget: \[4, 8]}.",
         ),
     ],
     out: RowsFile,

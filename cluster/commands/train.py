@@ -20,7 +20,14 @@ app = typer.Typer()
 train = typer.Typer(no_args_is_help=True, help="Train a bundled target, or a drafter.")
 app.add_typer(train, name="train", epilog="Example: maskahead train order --config FILE")
 
-TrainingFile = Annotated[Path, typer.Option("--config", metavar="FILE", help="What to train.")]
+TrainingFile = Annotated[
+    Path,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="YAML: what to train, on what, into which folder; the same file again goes on there.",
+    ),
+]
 Track = Annotated[
     bool, typer.Option("--track/--no-track", help="Log the training, register the drafter.")
 ]

@@ -13,7 +13,9 @@ app = typer.Typer()
 
 
 @app.command(epilog="Example: maskahead ui --port 5000")
-def ui(port: Annotated[int, typer.Option(help="Port to listen on.")] = 5000) -> None:
+def ui(
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 5000,
+) -> None:
     """Open the MLflow UI on the store of the sweeps (MLFLOW_TRACKING_URI, else runs/mlflow.db)."""
     from cluster.tracking import tracking_uri
     from cluster.ui import run_ui
@@ -23,7 +25,10 @@ def ui(port: Annotated[int, typer.Option(help="Port to listen on.")] = 5000) -> 
 
 @app.command(epilog="Example: maskahead info sdar-tiny")
 def info(
-    target: Annotated[str, typer.Argument(metavar="TARGET")],
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="Checkpoint folder, bundled target, or hub id."),
+    ],
     with_digest: Annotated[
         bool, typer.Option("--digest", help="Also digest the weights, which reads all of them.")
     ] = False,

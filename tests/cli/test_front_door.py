@@ -11,6 +11,7 @@ import pytest
 import typer
 
 import maskahead
+from cluster.console import show_table
 from tests.cli.conftest import ROOT, Run
 
 
@@ -27,6 +28,15 @@ def test_every_help_teaches_with_an_example(
 ) -> None:
     assert maskahead.main([*words, "--help"]) == 0
     assert re.search(r"Examples?: maskahead", capsys.readouterr().out)
+
+
+def test_a_help_shows_what_is_to_be_typed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    for command, typed in {
+        "replay": "{decode.method: [chain, order], decode.budget: [4, 8]}",
+        "decode": "INT|auto",
+    }.items():
+        assert maskahead.main([command, "--help"]) == 0
+        assert typed in capsys.readouterr().out
 
 
 def test_the_command_line_starts_fast() -> None:
@@ -61,6 +71,12 @@ def test_without_a_sweep_there_is_nothing_to_serve_or_to_show(
     assert (code, said.count("\n")) == (2, 1)
     assert "`maskahead sweep` makes one" in said
     assert not Path("runs").exists()
+
+
+def test_a_table_shows_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table("runs/[mine]", [{"setting [x]": "[bold]", "runs/[/]": 1}])
+    shown = capsys.readouterr().out
+    assert all(text in shown for text in ("runs/[mine]", "setting [x]", "[bold]", "runs/[/]"))
 
 
 def test_a_target_that_is_not_there_is_named_with_the_bundled_ones(run: Run) -> None:

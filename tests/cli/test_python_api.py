@@ -19,6 +19,10 @@ def test_the_python_api_returns_the_rows_of_decode(
         rows = target.generate(read_rows(prompts))
         with pytest.raises(ValueError, match="no tokenizer"):
             target.generate(["text"])
+        with pytest.raises(ValueError, match=r"prompts: one str; give a list, as in \[prompt\]"):
+            target.generate("text")
+        with pytest.raises(ValueError, match="id 'p1' stands on several prompts"):
+            target.generate([*read_rows(prompts), {"id": "p1", "prompt_ids": [4]}])
     assert without_seconds(rows) == without_seconds(read_rows(Path("o.jsonl")))
 
 

@@ -61,6 +61,7 @@ def test_order_and_sets_models_are_fetched_by_name_once_and_named_again_for_othe
         digest(order),
         digest(sets),
     ]
+    assert Path(drafter.path).parent.name == versions[0].run_id, "number 1 is another elsewhere"
     stamp = Path(drafter.path).stat()
     assert load_config(RunConfig, short=short).drafter == drafter
     assert Path(drafter.path).stat() == stamp
