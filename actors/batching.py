@@ -97,9 +97,13 @@ class BatchingEngine:
 
     @contextmanager
     def exclusive(self) -> Iterator[Engine]:
-        """Hold the loop between two rounds and lend the engine; requests in the batch wait."""
+        """Hold the loop between two rounds and lend the engine; requests in the batch wait.
+
+        Raises what ended the engine, if anything did.
+        """
         with self._claim:
             with self._state:
+                self.check()
                 self._claimed = True
                 self._state.wait_for(lambda: not self._in_round)
             try:

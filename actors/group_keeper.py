@@ -54,6 +54,7 @@ class GroupKeeper:
         self.name = name
         self._own_room = own_room
         self._building = asyncio.Lock()
+        self._stopped = False
         self._work: asyncio.Task[None] | None = None
         self._placement: PlacementGroup | None = None
         self._ranks: list[ActorHandle] = []
@@ -68,6 +69,8 @@ class GroupKeeper:
         :class:`GroupError` when the ranks do not come up.
         """
         async with self._building:
+            if self._stopped:  # who stood in line behind a building that was stopped
+                raise GroupError(f"target group {self.name} was stopped")
             if not self._ranks or lost == self._generation:
                 self._kill()
                 self._work = asyncio.ensure_future(self._build(patience))
@@ -83,6 +86,7 @@ class GroupKeeper:
 
     async def stop(self) -> None:
         """Let the ranks end, those that are still starting too, and give back what they held."""
+        self._stopped = True
         if self._work is not None:
             self._work.cancel()
         async with self._building:
@@ -166,8 +170,21 @@ def group_room(target: TargetConfig) -> list[dict[str, float]]:
 
 
 def num_fitting(node: Mapping[str, float], share: Mapping[str, float], tp: int) -> int:
-    """How many groups of ``tp`` ranks an idle node holds."""
-    return min(int(node.get(kind, 0.0) / (amount * tp) + 1e-9) for kind, amount in share.items())
+    """How many groups of ``tp`` ranks an idle node holds. A share of a GPU is one of a single GPU:
+    two of them hold four ranks of 0.4, not five."""
+
+    def holds(kind: str, amount: float) -> int:
+        there = node.get(kind, 0.0)
+        if kind == "GPU" and amount < 1:
+            return int(there) * _whole(1 / amount) // tp
+        return _whole(there / (amount * tp))
+
+    return min(holds(kind, amount) for kind, amount in share.items())
+
+
+def _whole(number: float) -> int:
+    """Rounded down, but for what floating point took from it."""
+    return int(number + 1e-9)
 
 
 def spell(amounts: Mapping[str, float]) -> str:

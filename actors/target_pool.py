@@ -51,13 +51,19 @@ class PoolConfig(BaseModel):
     """How long to wait for a place that others hold, before giving up with a message."""
 
     def share(self, target: TargetConfig) -> Share:
-        """What a rank takes; ``ValueError`` for ranks that would share a GPU with each other."""
+        """What a rank takes; ``ValueError`` for ranks that would share a GPU with each other, or
+        take one and a part of another."""
         usual = usual_share(target)
         gpus = usual.gpus if self.gpus_per_rank is None else self.gpus_per_rank
         if target.tp > 1 and gpus % 1:
             raise ValueError(
                 f"pool.gpus_per_rank {gpus:g}: target.tp {target.tp} ranks need a GPU each; valid: "
                 "whole numbers"
+            )
+        if gpus > 1 and gpus % 1:
+            raise ValueError(
+                f"pool.gpus_per_rank {gpus:g}: a rank takes whole GPUs or a share of one; valid: "
+                "below 1, or a whole number"
             )
         return Share(gpus, self.cpus_per_rank)
 
@@ -191,6 +197,7 @@ class TargetPool:
             except (ValueError, GroupError, RayActorError) as error:
                 self._tell(f"{group.name}: {error}")
                 fetch(self.leases.desk.give_up.remote(group.name, str(error)))
+                group.stop()  # else its place stays asked for, and is held once it comes free
 
     def _offer(self, group: TargetGroup) -> None:
         """Let holders have a group that is up."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import threading
 import traceback
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -181,6 +180,8 @@ class TargetRank:
         """What this rank holds and where; on rank 0 also the target's digest, spec and load."""
         import torch
 
+        from actors.memory import peak_memory
+
         config = self.setup.target
         facts: dict[str, Any] = {
             "rank": self.rank,
@@ -190,7 +191,7 @@ class TargetRank:
             "device": config.device,
             "dtype": config.precision,
             "tp": config.tp,
-            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "peak_memory_bytes": peak_memory("cpu"),
             "peak_device_memory_bytes": torch.cuda.max_memory_allocated(),
         }
         if self._batching is not None:

@@ -212,6 +212,31 @@ def test_a_request_that_cannot_be_decoded_fails_alone(batching: BatchingEngine) 
     assert ids_of(asyncio.run(run())) == alone(batching, REQUESTS[0]).token_ids
 
 
+def test_a_request_that_fails_unforeseen_takes_no_answer_from_those_beside_it(
+    batching: BatchingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = batching._decoder.prepare
+
+    def broken(request: Request) -> object:
+        if request.prompt_ids == (13,):
+            raise KeyError("a defect")
+        return prepare(request)
+
+    monkeypatch.setattr(batching._decoder, "prepare", broken)
+    bad = Request("bad", (13,), DecodeOptions(max_new_tokens=8))
+
+    async def run() -> list[list[Delta] | BaseException]:
+        with batching.exclusive():  # so that they arrive together
+            tasks = [asyncio.create_task(collect(batching, r)) for r in (bad, REQUESTS[0])]
+            await until(lambda: batching.num_waiting == 2)
+        return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
+
+    failed, good = asyncio.run(run())
+    assert isinstance(failed, KeyError)
+    assert isinstance(good, list)
+    assert ids_of(good) == alone(batching, REQUESTS[0]).token_ids
+
+
 def test_an_exclusive_caller_decodes_between_two_rounds(
     batching: BatchingEngine, target: WatchedTarget
 ) -> None:
@@ -268,5 +293,7 @@ def test_closing_the_engine_ends_its_requests(batching: BatchingEngine) -> None:
             assert isinstance(error, EngineClosed)
         with pytest.raises(EngineClosed):
             await collect(batching, REQUESTS[0])
+        with pytest.raises(EngineClosed), batching.exclusive():
+            pass
 
     asyncio.run(run())

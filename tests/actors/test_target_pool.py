@@ -1,20 +1,28 @@
 """A pool of target groups on the session's Ray: shared, queued for, and outliving a lost group."""
 
+import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
-from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.placement_group import (
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 
-from actors.group_keeper import NoRoom, num_fitting
-from actors.group_setup import Share, usual_share
-from actors.target_group import PREFIX, TargetGroup
+from actors.group_keeper import GroupKeeper, NoRoom, num_fitting
+from actors.group_setup import GroupSetup, Share, usual_share
+from actors.target_group import PREFIX, GroupGone, TargetGroup
 from actors.target_pool import PoolConfig, TargetPool
+from actors.target_rank import GroupError
 from cluster.session import Resources
 from decoders.options import DecodeOptions
+from decoders.request import Request
 from drafters.config import DrafterConfig
 from models.config import TargetConfig
 
@@ -33,6 +41,7 @@ def test_nodes_hold_whole_groups_of_whole_and_of_shared_gpus() -> None:
     assert num_fitting(node, {"GPU": 0.1}, tp=1) == 40
     assert num_fitting(node, {"GPU": 1.0, "CPU": 4.0}, tp=1) == 2
     assert num_fitting({"CPU": 8.0}, {"GPU": 1.0}, tp=1) == 0
+    assert num_fitting({"GPU": 2.0}, {"GPU": 0.4}, tp=1) == 4, "a share lies on one of them"
 
 
 def test_a_rank_takes_a_gpu_on_cuda_and_nothing_on_the_cpu_unless_asked() -> None:
@@ -42,6 +51,34 @@ def test_a_rank_takes_a_gpu_on_cuda_and_nothing_on_the_cpu_unless_asked() -> Non
     assert PoolConfig(gpus_per_rank=0.25).share(cuda) == Share(gpus=0.25)
     with pytest.raises(ValueError, match=r"pool\.gpus_per_rank 0\.5: target\.tp 2"):
         PoolConfig(gpus_per_rank=0.5).share(TargetConfig(device="cuda", tp=2))
+    with pytest.raises(ValueError, match=r"gpus_per_rank 1\.5: .*valid: below 1, or a whole"):
+        PoolConfig(gpus_per_rank=1.5).share(cuda)
+
+
+def test_who_asks_a_group_that_was_stopped_is_told_so_and_nothing_is_built() -> None:
+    setup = GroupSetup(TargetConfig(), DrafterConfig(), ("chain",), 1, Share())
+
+    async def ask() -> None:
+        keeper = GroupKeeper(setup, "ended")
+        await keeper.stop()
+        await keeper.lead()
+
+    with pytest.raises(GroupError, match="target group ended was stopped"):
+        asyncio.run(ask())
+
+
+def test_a_stream_of_a_group_without_a_place_is_not_the_requests_fault() -> None:
+    class Keeper:
+        """As a group's, whose node was lost for good."""
+
+        class lead:
+            @staticmethod
+            async def remote(lost: str) -> None:
+                raise NoRoom("no node had room")
+
+    stream = TargetGroup("tiny", Keeper).stream(Request("a", (5,), OPTIONS))
+    with pytest.raises(GroupGone, match="target group tiny was lost: no node had room"):
+        asyncio.run(anext(stream))
 
 
 @pytest.mark.ray
@@ -112,7 +149,7 @@ def test_a_pool_gives_a_free_group_back_while_somebody_waits(
     pool: TargetPool, tiny_folder: Path
 ) -> None:
     pool.grow(2)  # two of the four cores
-    config = PoolConfig(groups=2, cpus_per_rank=1, wait_seconds=60)
+    config = PoolConfig(groups=2, cpus_per_rank=1, wait_seconds=4)
     target, told = TargetConfig(path=str(tiny_folder)), []
     with TargetPool.open(target, DrafterConfig(), (), config, told.append) as beside:
         assert beside.grow(2) == 2
@@ -128,10 +165,21 @@ def test_a_pool_gives_a_free_group_back_while_somebody_waits(
         assert other.wait(30)
         beside.shrink(1)
         assert beside.leases.take("two").name == both[1].name, "the one in use stays"
+        beside.grow(2)
+        ended = time.monotonic() + 120
+        while not any("no node had room" in text for text in told) or asked_for(beside):
+            assert time.monotonic() < ended, "what did not come leaves the queue"
+            time.sleep(0.2)
         remove_placement_group(other)
     assert [text for text in told if "free for others" in text] == [
         f"{both[0].name}: stopped, its place is free for others"
     ]
+
+
+def asked_for(pool: TargetPool) -> list[str]:
+    """The groups of a pool whose places are in Ray's queue."""
+    places = placement_group_table().values()
+    return [p["name"] for p in places if p["state"] == "PENDING" and p["name"] in pool._groups]
 
 
 @pytest.mark.ray
