@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 WARM_UP_PROMPT = "Hello"
 
+
 @dataclass(frozen=True)
 class Job:
     """One API request, ready to run: choice i is the answer to ``requests[i]``."""
