@@ -21,7 +21,8 @@ ROOMS = (
 """The folders of code."""
 COMPARED = ("python", "ray", "torch", "code")
 """What must be the same everywhere; ``code`` is a digest of the program itself."""
-NODE_SECONDS = 60.0
+NODE_SECONDS = 180.0
+"""A cold node first gets the program and imports it, and may be busy."""
 
 Facts = Mapping[str, Any]
 
