@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.types import Send
 
 from actors.engine_stats import EngineStats
 from serve.answers import Chunks, chat, chat_chunks, completion, completion_chunks
@@ -166,12 +167,22 @@ def model_card(service: Service) -> dict[str, Any]:
 
 async def event_stream(chunks: Chunks, include_usage: bool) -> StreamingResponse:
     """Server-sent events. The first chunk is awaited here, while an error still has a status."""
-    first = await anext(chunks)
-    return StreamingResponse(
-        _events(first, chunks, include_usage),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
-    )
+    return EventStream(await anext(chunks), chunks, include_usage)
+
+
+class EventStream(StreamingResponse):
+    """Events of chunks, which are closed when the response ends, however it does: Starlette leaves
+    an iterator to the garbage collector when its client leaves amid a chunk."""
+
+    def __init__(self, first: Answer, rest: Chunks, include_usage: bool) -> None:
+        self._rest = rest
+        self._events = _events(first, rest, include_usage)
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(self._events, media_type="text/event-stream", headers=headers)
+
+    async def stream_response(self, send: Send) -> None:
+        async with aclosing(self._rest), aclosing(self._events):
+            await super().stream_response(send)
 
 
 async def _events(first: Answer, rest: Chunks, include_usage: bool) -> AsyncGenerator[str, None]:

@@ -194,3 +194,38 @@ def test_a_failure_that_nobody_expected_is_told_and_logged_as_one(
     response = asyncio.run(http.post("/v1/completions", json=BODY))
     assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
     assert lines()[0]["status"] == 500
+
+
+@pytest.mark.parametrize("num_sent", [1, 3])
+def test_a_client_that_leaves_amid_a_chunk_has_left_at_once(
+    opened: Opened,
+    service: Service,
+    lines: Callable[[], list[dict[str, Any]]],
+    tmp_path: Path,
+    num_sent: int,
+) -> None:
+    """It reads no more, so that a chunk cannot be sent, and then it goes."""
+    opened(log_file=tmp_path / "requests.jsonl")
+    body = json.dumps(BODY | {"max_tokens": 400, "stream": True}).encode()
+
+    async def run() -> None:
+        left, parts, sent = asyncio.Event(), iter([body]), iter(range(1, num_sent))
+
+        async def receive() -> dict[str, Any]:
+            if (part := next(parts, None)) is not None:
+                return {"type": "http.request", "body": part}
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if next(sent, None) is None:
+                left.set()
+                await asyncio.sleep(30)
+
+        headers = [(b"content-type", b"application/json")]
+        asked = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": headers}
+        await build_api(service)(asked | {"query_string": b""}, receive, send)
+        assert service.num_answers == 0
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert lines()[0]["ending"] == "cancelled"
