@@ -14,6 +14,7 @@ def listening(api: FastAPI) -> Iterator[str]:
     """The URL of ``api`` on a free port of this machine."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
+        listener.listen()  # so that who comes before the server waits for it
         server = uvicorn.Server(uvicorn.Config(api, log_level="error", lifespan="off"))
         options = {"sockets": [listener]}
         thread = threading.Thread(target=server.run, kwargs=options, daemon=True)
