@@ -83,4 +83,5 @@ def add_token_routes(api: FastAPI, service: Service) -> None:
         if wrong:
             message = f"tokens: {wrong[0]} is not a token of this target; valid: 0 to {most - 1}"
             raise ApiError(400, message, param="tokens")
-        return {"prompt": service.codec.spell(body.tokens)}
+        text = await read(lambda: service.codec.spell(body.tokens), len(body.tokens))
+        return {"prompt": text}

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -62,17 +63,21 @@ def test_a_long_text_is_read_beside_the_event_loop(
     http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes seconds, in which nobody else would be answered."""
-    threads: list[bool] = []
-    whole = service.codec.encode
+    at_once: list[bool] = []
 
-    def encode(text: str) -> tuple[int, ...]:
-        threads.append(threading.current_thread() is threading.main_thread())
-        return whole(text)
+    def watched(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def call(value: Any) -> Any:
+            at_once.append(threading.current_thread() is threading.main_thread())
+            return read(value)
 
-    monkeypatch.setattr(service.codec, "encode", encode)
+        return call
+
+    for name in ("encode", "spell"):
+        monkeypatch.setattr(service.codec, name, watched(getattr(service.codec, name)))
     for text in ("hello", "hello " * 4000):
         messages = [{"role": "user", "content": text}]
         post(http, "/tokenize", prompt=text)
+        post(http, "/detokenize", tokens=[5] * len(text))
         post(http, "/v1/completions", model=MODEL, prompt=text, max_tokens=1)
         post(http, "/v1/chat/completions", model=MODEL, messages=messages, max_tokens=1)
-    assert threads == [True] * 3 + [False] * 3
+    assert at_once == [True] * 4 + [False] * 4
