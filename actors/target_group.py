@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from decoders.trace import Trace
 
 NAMESPACE = "maskahead"
+MAX_BATCH = 8
+"""Streamed requests that share a forward, unless somebody says otherwise."""
 LONGEST_SILENCE = 60.0
 """Seconds between two messages that a place is waited for, at most."""
 PREFIX = "target-"
@@ -73,7 +75,7 @@ class TargetGroup:
         target: TargetConfig,
         drafter: DrafterConfig,
         methods: Iterable[str] = METHODS,
-        max_batch: int = 8,
+        max_batch: int = MAX_BATCH,
         max_cache_tokens: int | None = None,
         name: str | None = None,
         own_room: PlacementGroup | None = None,
@@ -105,7 +107,7 @@ class TargetGroup:
         target: TargetConfig,
         drafter: DrafterConfig,
         methods: Iterable[str] = METHODS,
-        max_batch: int = 8,
+        max_batch: int = MAX_BATCH,
         name: str | None = None,
         share: Share | None = None,
         max_cache_tokens: int | None = None,

@@ -3,6 +3,8 @@
 from pydantic import BaseModel, ConfigDict, Field
 
 LOCAL, AUTO = "local", "auto"
+HEAD_PORT = 6379
+"""Where ``maskahead cluster up`` starts a head, unless it is told another port."""
 
 RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",

@@ -28,9 +28,11 @@ def run_ui(uri: str, port: int) -> int:
     runs = f"#/experiments/{Tracking(uri, RUNS / 'artifacts').experiment_id}/runs"
     print(f"MLflow UI of {shown_uri(uri)}: http://{HOST}:{port}/{runs}", flush=True)
     # One worker and no background jobs: the defaults are four and nine processes that do nothing.
-    command = ["ui", "--backend-store-uri", uri, "--host", HOST, "--port", str(port)]
-    command = [sys.executable, "-m", "mlflow", *command, "--workers", "1"]
-    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    command = ["ui", "--host", HOST, "--port", str(port), "--workers", "1"]
+    command = [sys.executable, "-m", "mlflow", *command]
+    # Not among its words, which every user of the machine may list: it may hold a password.
+    environment = os.environ | {"MLFLOW_BACKEND_STORE_URI": uri}
+    environment |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     # In a session of its own, so that an interrupt reaches it as a request to end.
     process = subprocess.Popen(command, env=environment, start_new_session=True)
     try:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from ray.util import get_node_ip_address
 
 from cluster.attaching import check_address, check_head, use_token
-from cluster.config import ClusterConfig
+from cluster.config import HEAD_PORT, ClusterConfig
 from cluster.own_node import PLACE, TOKEN, start
 
 
@@ -21,7 +21,7 @@ class UpOptions(BaseModel):
 
     address: str | None = None
     host: str | None = None
-    port: int = 6379
+    port: int = HEAD_PORT
     num_cpus: int | None = None
     num_gpus: int | None = None
     dashboard: bool = False

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from cluster.config import HEAD_PORT
 from cluster.console import say, show_table
 
 # Ray is imported where it is needed, so that commands start fast.
@@ -28,7 +29,7 @@ def up(
             help="This machine's address for the others; 127.0.0.1 keeps a head to itself.",
         ),
     ] = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of a head.")] = 6379,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of a head.")] = HEAD_PORT,
     num_cpus: Annotated[
         int | None, typer.Option(min=1, help="Cores to offer; default: all.")
     ] = None,

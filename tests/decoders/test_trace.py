@@ -65,7 +65,8 @@ def test_a_trace_is_the_run_state_by_state(values: dict[str, object]) -> None:
         assert steps == commits(result)
         for block in trace.blocks:
             assert block.start % SPEC.block_size == 0
-            assert block.end.limit == len(trace.request.prompt_ids) + 9 - block.start or values
+            end = len(trace.request.prompt_ids) + trace.request.options.max_new_tokens
+            assert block.end.limit == end - block.start
             for before, after in zip(block.states, block.states[1:], strict=False):
                 assert after.state == fill(before.state, before.step)
             for state in block.states:
