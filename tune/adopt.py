@@ -30,7 +30,7 @@ from tasks.train_order import TrainOrderConfig, check_recordings, train_order
 from tasks.whole import write_whole
 from tune.check import check
 from tune.config import SweepConfig
-from tune.folder import CONFIG, check_name
+from tune.folder import CONFIG, check_name, held
 from tune.space_config import SpaceConfig
 from tune.sweep import SweepOutcome, run_sweep
 
@@ -79,18 +79,27 @@ def adopt(config: AdoptConfig, name: str, command: str, report: Report) -> Sweep
     uri = check(config.sweep.model_copy(update={"target": config.target}), runs).uri
     check_recordings(order_config(config, runs / f"adopt-{name}"))
     folder = runs / f"adopt-{name}"
-    claim(folder, config)
+    folder.mkdir(parents=True, exist_ok=True)
+    with held(folder):
+        claim(folder, config)
+        drafter = trained_drafter(config, folder, uri, command, report)
+    sweep = config.sweep.model_copy(update={"target": config.target, "drafter": drafter})
+    begun = (runs / name / CONFIG).exists()
+    return run_sweep(sweep, name, begun, dry_run=False, command=command)
+
+
+def trained_drafter(
+    config: AdoptConfig, folder: Path, uri: str, command: str, report: Report
+) -> DrafterConfig:
+    """Order model and draft graphs of the target, made where they are not there yet."""
 
     def train(ordered: TrainOrderConfig, report: Report) -> Path:
-        tracking, run = Tracking(uri, runs / "artifacts"), partial(train_order, ordered)
+        tracking, run = Tracking(uri, RUNS / "artifacts"), partial(train_order, ordered)
         return train_logged("order", ordered, run, report, tracking, command)[0]
 
     order = trained_order(config, folder, train, report)
     graph = calibrated_graph(config, folder, report)
-    drafter = DrafterConfig(path=str(order), graph=str(graph))
-    sweep = config.sweep.model_copy(update={"target": config.target, "drafter": drafter})
-    begun = (runs / name / CONFIG).exists()
-    return run_sweep(sweep, name, begun, dry_run=False, command=command)
+    return DrafterConfig(path=str(order), graph=str(graph))
 
 
 def claim(folder: Path, config: AdoptConfig) -> None:

@@ -67,21 +67,21 @@ class SweepFolder:
         """A result file, replaced at once."""
         write_whole(self.path / name, text)
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other processes out for the length of a ``with`` block, however it ends.
 
-        Raises ``ValueError`` while another one sweeps into the folder.
-        """
-        with (self.path / LOCK).open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise ValueError(
-                    f"--resume: another process still sweeps into {self.path}; wait for it, or end "
-                    "it first"
-                ) from error
-            yield
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep other processes out of ``folder`` for the length of a ``with`` block, however it ends.
+
+    Raises ``ValueError`` while another one is in it.
+    """
+    with (folder / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"--name: another process still works in {folder}; wait for it, or end it first"
+            ) from error
+        yield
 
 
 def check_name(name: str) -> None:

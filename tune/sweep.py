@@ -18,7 +18,7 @@ from cluster.tracking.uri import shown_uri
 from tune.check import Checked, check
 from tune.config import SweepConfig
 from tune.estimate import estimate_forward
-from tune.folder import CONFIG, FINISHED, SweepFolder, open_folder
+from tune.folder import CONFIG, FINISHED, SweepFolder, held, open_folder
 from tune.keys import trial_key
 from tune.log_queue import LogQueue
 from tune.logbook import Logbook
@@ -58,7 +58,7 @@ def run_sweep(
         return SweepOutcome(None)
     found = identity(checked.config, checked.problems)
     folder = open_folder(runs, name, resume, config, found)
-    with folder.held(), SweepProgress(stages) as progress:
+    with held(folder.path), SweepProgress(stages) as progress:
         folder.rows.forget_lost()
         progress.begin("start")
         with opened(checked, runs, progress.note) as (tracking, resources, pool):

@@ -85,19 +85,21 @@ def evaluate(
     from cluster.loaded import ray_where_needed
     from tasks.task import Selection
 
-    if rescore is None:
-        if task is None or out is None:
-            raise ValueError("give --task NAME and --out DIR, or --rescore DIR")
-        given = {"limit": limit, "shuffle_seed": shuffle_seed, "shots": shots}
-        given |= {"data": data, "shots_data": shots_data}
-        selected = {name: value for name, value in given.items() if value is not None}
+    given = {"limit": limit, "shuffle_seed": shuffle_seed, "shots": shots}
+    given |= {"data": data, "shots_data": shots_data}
+    selected = {name: value for name, value in given.items() if value is not None}
+    either = "give --task NAME and --out DIR, or --rescore DIR alone"
+    if rescore is not None and (task or out or selected):
+        raise ValueError(either)
+    folder = rescore or out
+    if folder is None or (rescore is None and task is None):
+        raise ValueError(either)
+    if task is not None:
         selection = load_config(Selection, short=selected)
         remote = config.cluster.is_remote
         with ray_where_needed(config), progress("decode") as report:
             target, drafter, options = config.target, config.drafter, config.decode
-            decode_task(target, drafter, options, task, selection, out, report, remote)
-    folder = rescore or out
-    assert folder is not None
+            decode_task(target, drafter, options, task, selection, folder, report, remote)
     with progress("score") as report:
         summary = score_folder(folder, command_line(), report)
     show_table(*shown(summary))

@@ -177,6 +177,7 @@ def test_the_help_names_every_task(
     [
         (["--task", "sums", "--out", "x"], "task 'sums' is not known; choose from code, gsm8k,"),
         (["--task", "words"], "give --task NAME and --out DIR, or --rescore DIR"),
+        (["--rescore", "x", "--limit", "2"], "or --rescore DIR alone"),
         (["--task", "words", "--out", "x", "--shots", "2"], "shots 2: task words makes its"),
         (["--rescore", "nowhere"], "'nowhere' is no folder of an evaluation"),
     ],

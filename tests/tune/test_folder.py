@@ -7,7 +7,7 @@ import pytest
 
 from tests.tune.rows import chain, row
 from tune.config import SweepConfig
-from tune.folder import FINISHED, open_folder
+from tune.folder import FINISHED, held, open_folder
 from tune.row import TrialRows
 
 CONFIG = SweepConfig()
@@ -76,12 +76,12 @@ def test_a_sweep_of_before_digests_were_kept_takes_those_of_today(tmp_path: Path
 def test_a_sweep_that_still_runs_is_not_resumed(tmp_path: Path) -> None:
     folder = open_folder(tmp_path, "mine", False, CONFIG)
     with (
-        folder.held(),
-        pytest.raises(ValueError, match="another process still sweeps into"),
-        open_folder(tmp_path, "mine", True, CONFIG).held(),
+        held(folder.path),
+        pytest.raises(ValueError, match=r"another process still works in .*mine; wait for it"),
+        held(open_folder(tmp_path, "mine", True, CONFIG).path),
     ):
         pass
-    with open_folder(tmp_path, "mine", True, CONFIG).held():
+    with held(folder.path):
         pass
 
 
