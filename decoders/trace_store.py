@@ -32,6 +32,7 @@ masked positions of all states, by state and then by position), C commits, L blo
 
 import fcntl
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -107,13 +108,13 @@ class TraceStore:
         path = self.folder / MANIFEST
         if not path.exists():
             raise ValueError(f"{self.folder} holds no traces (no {MANIFEST})")
-        return TraceManifest.model_validate_json(path.read_text())
+        return TraceManifest.model_validate_json(path.read_bytes())
 
     def recorded_ids(self) -> set[str]:
         """Ids of the requests that are on disk."""
         for part in self._parts():
             if part not in self._ids:
-                self._ids[part] = {row["id"] for row in json.loads(part.read_text())}
+                self._ids[part] = {row["id"] for row in json.loads(part.read_bytes())}
         return set().union(*self._ids.values())
 
     def append(self, traces: Sequence[Trace]) -> None:
@@ -145,14 +146,14 @@ class TraceStore:
     def load_part(self, part: str, wanted: slice = slice(None)) -> Iterator[Trace]:
         """The traces of one of the :meth:`parts`, or some of them."""
         path = self.folder / f"{part}.json"
-        rows = json.loads(path.read_text())
+        rows = json.loads(path.read_bytes())
         arrays = load_file(path.with_suffix(".safetensors"))
         return _unpack(rows, arrays, self.manifest(), wanted)
 
     def requests(self, part: str) -> list[Request]:
         """The requests of one of the :meth:`parts`, without their states."""
         return [
-            _read_request(row) for row in json.loads((self.folder / f"{part}.json").read_text())
+            _read_request(row) for row in json.loads((self.folder / f"{part}.json").read_bytes())
         ]
 
     def parts(self) -> list[str]:
@@ -166,8 +167,8 @@ class TraceStore:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial.write_text(text, encoding="utf-8")
     partial.replace(path)
 
 

@@ -49,7 +49,7 @@ def replay_row(
         nfe_factor=sum(trace.nfe for trace in traces) / counts["nfe"],
         nfe_factor_reference=_ratio(reference and reference.nfe, counts["nfe"]),
         speed=Spread(median=speed, q25=speed, q75=speed),
-        speed_reference=1 / _ratio(reference and reference.tokens_per_second, rate),
+        speed_reference=_ratio(rate, reference and reference.tokens_per_second),
         tokens_per_second=rate,
         latency_p95=float(np.percentile(answers, 95)),
         correct=dict(correct),
@@ -83,6 +83,6 @@ def open_replay_proposer(method: str, config: SweepConfig) -> Proposer:
     return open_proposers(folder, target_spec(config.target), config.drafter, {method})[method]
 
 
-def _ratio(reference: float | None, own: float) -> float:
-    """1 for the reference's own row."""
-    return reference / own if reference else 1.0
+def _ratio(above: float | None, below: float | None) -> float:
+    """1 where there is nothing to compare with, as for the reference's own row."""
+    return 1.0 if above is None or not below else above / below

@@ -36,11 +36,12 @@ class Spread(BaseModel):
 
 def over_standard(own: Spread, baseline: Spread | None) -> tuple[float, float] | None:
     """95 % interval of ``own``, a ratio to a run whose ratio to standard decoding is ``baseline``
-    (none: that run is standard decoding); none where one of them has too few values."""
-    if baseline is None or own.interval is None or baseline.interval is None:
-        return own.interval if baseline is None else None
-    one, other = ((s.interval[0], s.median, s.interval[1]) for s in (own, baseline) if s.interval)
-    return product_interval(one, other)
+    (none: that run is standard decoding); none where one of them has too few values, or where an
+    answer without a token makes a ratio of 0."""
+    if baseline is None:
+        return own.interval
+    both = [(s.low, s.median, s.high) for s in (own, baseline) if s.low and s.high is not None]
+    return product_interval(*both) if len(both) == 2 else None
 
 
 class TrialRow(BaseModel):
@@ -110,7 +111,7 @@ class TrialRow(BaseModel):
         if self.speed is None or self.speed_reference is None:
             return None
         if self.baseline_speed is None:
-            found, scale = self.speed.interval, self.speed_reference / self.speed.median
+            found, scale = self.speed.interval, self.speed_reference / (self.speed.median or 1.0)
             return found and (scale * found[0], scale * found[1])
         return over_standard(self.speed, self.baseline_speed)
 

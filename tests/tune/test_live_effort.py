@@ -81,6 +81,9 @@ def test_the_interval_over_standard_decoding_holds_the_baselines_own() -> None:
     assert own.speed_interval == pytest.approx((2.28, 2.52)), "as rows of before are read"
     found = own.model_copy(update={"baseline_speed": spread(1.1, 1.3)}).speed_interval
     assert found == pytest.approx((2.169, 2.636), abs=1e-3), "distances add up in squares"
+    silent = own.model_copy(update={"speed": Spread(median=0, q25=0, q75=0, low=0, high=0)})
+    assert silent.model_copy(update={"baseline_speed": spread(1.1, 1.3)}).speed_interval is None
+    assert silent.speed_interval == (0, 0), "no token was written"
     unsure = row("base", standard(0.9), speed=1.2).speed
     assert own.model_copy(update={"baseline_speed": unsure}).speed_interval is None
 
