@@ -1,7 +1,7 @@
 """The search space as Optuna draws from it, and the flat form in which settings are shown."""
 
 import random
-from itertools import product
+from itertools import product, zip_longest
 from typing import Any, Protocol
 
 from decoders.options import OPTIONS_OF, DecodeOptions
@@ -49,16 +49,18 @@ def spell_space(space: SpaceConfig, method: str) -> str:
 
 def first_settings(space: SpaceConfig) -> list[dict[str, Any]]:
     """What the search begins with: every method at every rule, with a middling budget, crossing
-    blocks or not: of one of these alone a short search might never see the other."""
+    blocks or not: of one of these alone a short search might never see the other. Methods take
+    turns, so that one of few trials sees each of them."""
     budget = min(max(START_BUDGET, space.budget.least), space.budget.most)
+    turns = list(zip_longest(*(space.rules(method) for method in space.replayed)))
     settings = []
-    for crosses, method in product(space.cross_block, space.replayed):
-        for rule in space.rules(method):
+    for crosses, turn in product(space.cross_block, turns):
+        for method, rule in zip(space.replayed, turn, strict=True):
+            if rule is None:
+                continue
             values = {name: found[0] for name in CHOICES if (found := space.values(method, name))}
             values |= {"method": method, "budget": budget, "cross_block": crosses} | rule
-            settings.append(
-                {k: v for k, v in values.items() if k in OPTIONS_OF[method] | {"method"}}
-            )
+            settings.append({k: v for k, v in values.items() if k in OPTIONS_OF[method]})
     return settings
 
 

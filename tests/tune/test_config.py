@@ -17,6 +17,7 @@ from tune.space import (
     INACTIVE,
     KNOBS,
     draw_setting,
+    first_settings,
     flat_knobs,
     knobs_of,
     option_values,
@@ -86,6 +87,13 @@ def test_a_plan_names_the_values_of_every_knob_that_a_method_has() -> None:
         "chain: budget 1..32, cap 1 or 0.9, temperature 0, cross_block 0 or 1"
     )
     assert "gamma 0 or 0.01 or 0.03 or 0.1, hedge" in spell_space(SpaceConfig(), "order")
+
+
+def test_a_search_of_few_trials_sees_every_method() -> None:
+    space = SpaceConfig(methods=("chain", "sets", "order"), temperature=(0.0, 0.5))
+    found = [DecodeOptions.model_validate(each) for each in first_settings(space)]
+    assert [options.method for options in found[:4]] == ["chain", "sets", "order", "chain"]
+    assert len(set(map(spell, found))) == len(found) == 2 * (4 + 2 + 4), "crossing, times rules"
 
 
 def test_the_reference_rule_is_recorded_even_if_the_space_leaves_it_out() -> None:
