@@ -10,6 +10,7 @@ from urllib.parse import urlparse
 from cluster.configuration import RUNS
 from cluster.tracking import Tracking, check_store
 from cluster.tracking.uri import shown_uri
+from cluster.tracking.view import runs_page
 
 HOST = "127.0.0.1"
 
@@ -25,7 +26,7 @@ def run_ui(uri: str, port: int) -> int:
     check_store(uri)
     check_port(port)
     # Its front page is about other things.
-    runs = f"#/experiments/{Tracking(uri, RUNS / 'artifacts').experiment_id}/runs"
+    runs = runs_page(Tracking(uri, RUNS / "artifacts").experiment_id)
     print(f"MLflow UI of {shown_uri(uri)}: http://{HOST}:{port}/{runs}", flush=True)
     # One worker and no background jobs: the defaults are four and nine processes that do nothing.
     command = ["ui", "--host", HOST, "--port", str(port), "--workers", "1"]

@@ -17,11 +17,12 @@ from tune.report import (
 from tune.row import TrialRow
 from tune.space import INACTIVE, KNOBS, flat_knobs, spell
 
-MEASURES: tuple[tuple[str, Callable[[TrialRow], float]], ...] = (
-    (NFE_TITLE, nfe_factor),
-    ("p95 of an answer, s", lambda row: row.latency_p95 or 0.0),
-    ("accuracy", accuracy),
-    (SPEED_TITLE, speed),
+Span = tuple[float, float]
+MEASURES: tuple[tuple[str, Callable[[TrialRow], float], Span | None], ...] = (
+    (NFE_TITLE, nfe_factor, None),
+    ("p95 of an answer, s", lambda row: row.latency_p95 or 0.0, None),
+    ("accuracy", accuracy, (0.0, 1.0)),
+    (SPEED_TITLE, speed, None),
 )
 
 
@@ -33,6 +34,8 @@ class Axis:
     values: tuple[float, ...]
     ticks: tuple[str, ...] = ()
     """By place 0, 1, 2, ... ; none for a measured number."""
+    span: Span | None = None
+    """Where the axis begins and ends; else at its smallest and largest value."""
 
 
 def axes_of(rows: Sequence[TrialRow]) -> list[Axis]:
@@ -47,8 +50,8 @@ def axes_of(rows: Sequence[TrialRow]) -> list[Axis]:
     fidelities = [row.fidelity for row in rows]
     if len(set(fidelities)) > 1:
         axes.append(_named("fidelity", fidelities))
-    for title, measure in MEASURES:
-        axes.append(Axis(title, tuple(measure(row) for row in rows)))
+    for title, measure, span in MEASURES:
+        axes.append(Axis(title, tuple(measure(row) for row in rows), span=span))
     return axes
 
 
@@ -91,18 +94,22 @@ def save_parallel_png(rows: Sequence[TrialRow], champion: TrialRow | None, path:
         for height, text in _labels(axis):
             panel.text(place, height, f" {text}", fontsize=7, va="center", zorder=4)
     panel.set(xticks=range(len(axes)), yticks=[], xlim=(-0.1, len(axes) - 0.6))
-    panel.set_xticklabels([axis.title.replace(" (", "\n(") for axis in axes], fontsize=7)
+    panel.set_xticklabels([_folded(axis.title, "\n") for axis in axes], fontsize=7)
     if champion is not None:
         figure.suptitle(f"champion: {spell(champion.options)}", fontsize=9)
     with put_whole(path) as partial:
         FigureCanvasAgg(figure).print_png(str(partial))
 
 
+def _folded(title: str, line_break: str) -> str:
+    return title.replace(" (", f"{line_break}(")
+
+
 def _heights(axis: Axis) -> list[float]:
     """From 0 at the bottom to 1 at the top."""
     if not axis.values:
         return []
-    low, high = min(axis.values), max(axis.values)
+    low, high = axis.span or (min(axis.values), max(axis.values))
     return [(value - low) / (high - low) if high > low else 0.5 for value in axis.values]
 
 
@@ -121,17 +128,23 @@ def save_parallel_html(rows: Sequence[TrialRow], path: Path) -> None:
     from plotly.graph_objects import Figure, Parcoords
 
     plotted = _plotted(rows)
-    dimensions = [
-        {"label": axis.title, "values": axis.values}
-        | ({"tickvals": list(range(len(axis.ticks))), "ticktext": axis.ticks} if axis.ticks else {})
-        for axis in axes_of(plotted)
-    ]
     colours = {
         "color": [speed(row) for row in plotted],
         "colorscale": "Viridis",
         "showscale": True,
-        "colorbar": {"title": SPEED_TITLE},
+        "colorbar": {"title": {"text": SPEED_TITLE, "side": "right"}, "thickness": 12},
     }
-    figure = Figure(Parcoords(dimensions=dimensions, line=colours))
+    dimensions = [_dimension(axis) for axis in axes_of(plotted)]
+    # Slanted: MLflow shows them in a part of its page.
+    figure = Figure(Parcoords(dimensions=dimensions, line=colours, labelangle=-25))
+    figure.update_layout(margin={"l": 60, "r": 20, "t": 120, "b": 40})
     with put_whole(path) as partial:
         figure.write_html(str(partial), include_plotlyjs=True)
+
+
+def _dimension(axis: Axis) -> dict[str, Any]:
+    """An axis as plotly takes it."""
+    found: dict[str, Any] = {"label": _folded(axis.title, "<br>"), "values": axis.values}
+    if axis.ticks:
+        found |= {"tickvals": list(range(len(axis.ticks))), "ticktext": axis.ticks}
+    return found | ({"range": axis.span} if axis.span else {})

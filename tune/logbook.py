@@ -7,7 +7,7 @@ from typing import Any
 
 from cluster.tracking import ChildRun, DataSource, Outcome, Tracking
 from cluster.tracking.store import LONGEST_TAG
-from tune.note import NOTE_TAG, sweep_note
+from tune.note import NOTE_TAG, sweep_note, trials_view
 from tune.row import Status, TrialRow
 from tune.space import flat_knobs, spell
 
@@ -51,7 +51,9 @@ class Logbook:
     def describe(self, space: Mapping[str, Any], tags: Mapping[str, str]) -> None:
         """The parent's parameters (the search space) and tags."""
         params = {f"space.{name}": json.dumps(value) for name, value in space.items()}
-        own = {"folder": self.folder, "kind": "sweep", NOTE_TAG: sweep_note(self.folder, tags)}
+        page = self.tracking.keep_view(self.parent, trials_view(self.parent))
+        note = sweep_note(self.folder, tags, page)
+        own = {"folder": self.folder, "kind": "sweep", NOTE_TAG: note}
         self.tracking.log(self.parent, params, {}, {**tags, **own}, self.data)
 
     def log(self, row: TrialRow) -> None:
@@ -112,7 +114,7 @@ def child_of(row: TrialRow) -> ChildRun:
         "drafting_ends": row.drafting_ends or "none",
     }
     if row.error:
-        tags["error"] = row.error[:LONGEST_TAG]
+        tags["error"] = tags[NOTE_TAG] = row.error[:LONGEST_TAG]
     return ChildRun(
         trial_id=row.key,
         name=f"{row.fidelity}: {spell(row.options)}",

@@ -1,12 +1,16 @@
-"""The note on a sweep's run: what to look at, for whoever opens it in MLflow."""
+"""What to look at in MLflow, for whoever opens a sweep: a note on its run, a view of its trials."""
 
 from collections.abc import Mapping
+
+from cluster.tracking.view import RunsView
 
 NOTE_TAG = "mlflow.note.content"
 
 NOTE = """**Sweep `{folder}`** of target `{target}`: `{command}`
 
-Each trial is a child run. Columns that tell most:
+Each trial is a child run. **[All live trials, fastest first, and as charts]({page})**
+
+Columns that tell most:
 
 | column | meaning |
 |---|---|
@@ -20,15 +24,28 @@ Each trial is a child run. Columns that tell most:
 The champion is the best live trial, by the first of the sweep's objectives, that is `exact` (unless
 the configuration allows more) and not below standard decoding's accuracy: tag `champion` names its
 run, `champion/...` its metrics, and `models:/maskahead@champion` its `best.yaml`. Baselines have
-the tag `baseline: true`. A failed trial is a FAILED run, its reason in the tag `error`; one that
-could not win any more is a KILLED one.
+the tag `baseline: true`. A failed trial is a FAILED run, its reason in the tag `error` and in its
+description; one that could not win any more is a KILLED one.
 
 The plots are among the artifacts; `maskahead report sweep {folder}` makes them again from this
 store, and `maskahead compare RUN RUN` sets runs side by side.
 """
 
 
-def sweep_note(folder: str, tags: Mapping[str, str]) -> str:
-    """Markdown for the parent run."""
+def sweep_note(folder: str, tags: Mapping[str, str], page: str) -> str:
+    """Markdown for the parent run; ``page`` shows its :func:`trials_view`."""
     found = {"target": tags.get("target.target"), "command": tags.get("command")}
-    return NOTE.format(folder=folder, **{key: text or "unknown" for key, text in found.items()})
+    texts = {key: text or "unknown" for key, text in found.items()}
+    return NOTE.format(folder=folder, page=page, **texts)
+
+
+def trials_view(parent: str) -> RunsView:
+    """The live trials of the sweep whose run is ``parent``: replayed ones have estimated speeds."""
+    return RunsView(
+        filter=f"tags.`mlflow.parentRunId` = '{parent}' and tags.fidelity = 'live'",
+        order="speed_reference",
+        params=("method", "budget", "cap"),
+        metrics=("speed_reference", "nfe_factor_reference", "accuracy"),
+        tags=("certificate", "baseline", "error"),
+        scatters=(("nfe_factor_reference", "speed_reference"), ("speed_reference", "accuracy")),
+    )

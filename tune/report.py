@@ -11,6 +11,8 @@ Value = Callable[[TrialRow], float]
 
 NFE_TITLE = "NFE factor (standard / this)"
 SPEED_TITLE = "tokens/s (this / standard)"
+REPLAYED, LIVE, CHAMPION = "#7f7f7f", "#1f77b4", "#ff7f0e"
+"""Their colours in both forms of a plot: grey, blue, orange."""
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -62,17 +64,17 @@ def save_png(rows: Sequence[TrialRow], champion: TrialRow | None, path: Path) ->
         [speed(r) for r in replayed],
         label="replayed (speed estimated)",
         facecolors="none",
-        edgecolors="tab:gray",
+        edgecolors=REPLAYED,
     )
     for axes, x, y in ((left, nfe_factor, speed), (right, speed, accuracy)):
-        axes.scatter([x(r) for r in live], [y(r) for r in live], label="live", color="tab:blue")
+        axes.scatter([x(r) for r in live], [y(r) for r in live], label="live", color=LIVE)
         front = [live[i] for i in pareto_front([(x(r), y(r)) for r in live])]
-        axes.plot([x(r) for r in front], [y(r) for r in front], color="tab:blue", alpha=0.5)
+        axes.plot([x(r) for r in front], [y(r) for r in front], color=LIVE, alpha=0.5)
         if champion is not None:
-            axes.scatter([x(champion)], [y(champion)], marker="*", s=180, color="tab:orange")
+            axes.scatter([x(champion)], [y(champion)], marker="*", s=180, color=CHAMPION)
     for row in live:
         low, high = row.accuracy_interval
-        right.vlines(speed(row), low, high, color="tab:blue", alpha=0.4)
+        right.vlines(speed(row), low, high, color=LIVE, alpha=0.4)
     if champion is not None:
         figure.suptitle(f"champion: {spell(champion.options)}", fontsize=9)
     left.set(xlabel=NFE_TITLE, ylabel=SPEED_TITLE)
@@ -87,30 +89,31 @@ def save_html(rows: Sequence[TrialRow], champion: TrialRow | None, path: Path) -
     from plotly.graph_objects import Figure, Scatter
     from plotly.subplots import make_subplots
 
-    figure: Figure = make_subplots(1, 2)
+    figure: Figure = make_subplots(1, 2, horizontal_spacing=0.2)
     groups = [
-        ("replayed (speed estimated)", "circle-open", shown(rows, "replay")),
-        ("live", "circle", shown(rows, "live")),
-        ("champion", "star", [champion] if champion is not None else []),
+        ("replayed (speed estimated)", "circle-open", REPLAYED, shown(rows, "replay")),
+        ("live", "circle", LIVE, shown(rows, "live")),
+        ("champion", "star", CHAMPION, [champion] if champion is not None else []),
     ]
     for column, x, y in ((1, nfe_factor, speed), (2, speed, accuracy)):
-        for name, symbol, members in groups:
+        for name, symbol, colour, members in groups:
             trace = Scatter(
                 x=[x(row) for row in members],
                 y=[y(row) for row in members],
                 text=[spell(row.options) for row in members],
                 mode="markers",
-                marker={"symbol": symbol, "size": 14 if symbol == "star" else 9},
+                marker={"symbol": symbol, "size": 14 if symbol == "star" else 9, "color": colour},
                 name=name,
                 showlegend=column == 1,
             )
             figure.add_trace(trace, 1, column)
-        live = groups[1][2]
+        live = shown(rows, "live")
         front = [live[i] for i in pareto_front([(x(row), y(row)) for row in live])]
         line = Scatter(
             x=[x(row) for row in front],
             y=[y(row) for row in front],
             mode="lines",
+            line={"color": LIVE, "width": 1},
             name="front",
             showlegend=column == 1,
         )
@@ -119,5 +122,7 @@ def save_html(rows: Sequence[TrialRow], champion: TrialRow | None, path: Path) -
     figure.update_yaxes(title_text=SPEED_TITLE, row=1, col=1)
     figure.update_xaxes(title_text=SPEED_TITLE, row=1, col=2)
     figure.update_yaxes(title_text="accuracy", range=[-0.02, 1.02], row=1, col=2)
+    # Above the panels: MLflow shows them in a part of its page.
+    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
     with put_whole(path) as partial:
         figure.write_html(str(partial), include_plotlyjs=True)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from cluster.tracking.runs import PARENT_TAG, LoggedRun, is_run_id, logged, only_one, short_names
 from cluster.tracking.uri import check_server, keeps_artifacts, made_by_one, shown_uri
+from cluster.tracking.view import VIEW_TAG, RunsView, runs_page
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 # A server that goes away ends a run within half a minute; by default within several ones.
@@ -95,6 +96,11 @@ class Tracking:
         if KIND[0] not in found.tags:  # made by an earlier version
             self.client.set_experiment_tag(found.experiment_id, *KIND)
         return found.experiment_id
+
+    def keep_view(self, name: str, view: RunsView) -> str:
+        """Keep a view of the experiment's runs; returns its page, behind a server's address."""
+        self.client.set_experiment_tag(self.experiment_id, VIEW_TAG + name, view.text())
+        return runs_page(self.experiment_id, name)
 
     def parent(self, sweep_id: str, name: str, reopen: bool = True) -> str:
         """The run of a sweep (or of a training): the one it had before, running again, or a new

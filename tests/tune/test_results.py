@@ -100,7 +100,7 @@ def test_a_sweep_is_drawn_along_the_knobs_that_differ() -> None:
     budget = axes["budget"]
     assert budget.ticks == ("-", "4", "5", "20"), "a method without the knob has a place too"
     assert [budget.ticks[int(v)] for v in budget.values] == ["-", "4", "20", "5"]
-    assert axes["accuracy"].values == (1.0,) * 4
+    assert (axes["accuracy"].values, axes["accuracy"].span) == ((1.0,) * 4, (0.0, 1.0))
 
 
 points = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12)

@@ -88,10 +88,28 @@ def test_the_parent_is_named_after_its_folder_and_says_what_to_look_at(
     note = parent.tags["mlflow.note.content"]
     for told in ("speed_reference", "certificate", "maskahead sweep --name one", "models:/"):
         assert told in note
+    page = f"#/experiments/{tracking.experiment_id}/runs?workflowType=machine_learning"
+    assert f"({page}&viewStateShareKey={parent.run_id})" in note
     assert parent.tags["champion"] == logbook.run_of(FAST)
     assert parent.metrics["champion/speed_reference"] == 2.0
     counts = {name: parent.metrics[f"trials{name}"] for name in ("", "_failed", "_stopped")}
     assert counts == {"": 6, "_failed": 1, "_stopped": 1}
+
+
+def test_the_page_of_a_sweep_shows_its_live_trials_fastest_first_by_what_was_logged(
+    tracking: Tracking, logbook: Logbook
+) -> None:
+    experiment = tracking.client.get_experiment(tracking.experiment_id)
+    view = json.loads(experiment.tags[f"mlflow.sharedViewState.{logbook.parent}"])
+    order = [f"{view['orderByKey']} DESC"]
+    runs = tracking.client.search_runs(
+        [experiment.experiment_id], view["searchFilter"], 1, 9, order
+    )
+    assert [run.data.tags["trial_id"] for run in runs] == ["fast", "other", "ref", "broken"]
+    assert runs[-1].data.tags["mlflow.note.content"] == FAILED.error
+    kinds = ("metrics", "params", "tags")
+    logged = {f"{k}.`{name}`" for run in runs for k in kinds for name in getattr(run.data, k)}
+    assert set(view["selectedColumns"]) <= logged
 
 
 def test_children_last_as_long_as_their_trials(tracking: Tracking, logbook: Logbook) -> None:
