@@ -134,7 +134,7 @@ class TraceStore:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """While no other process writes here; a killed one lets go."""
-        with (self.folder / ".lock").open("w") as lock:
+        with (self.folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
