@@ -9,15 +9,16 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
 from ray.util.placement_group import placement_group_table
 
-from actors.group_keeper import Lead
+from actors.group_keeper import Lead, NoRoom
 from actors.loading import open_engine
-from actors.target_group import TargetGroup
+from actors.target_group import GroupGone, TargetGroup
 from actors.target_rank import GroupError
 from cluster.session import Resources
 from decoders.engine import Engine
@@ -238,3 +239,14 @@ def test_ranks_that_do_not_fit_together_are_refused_before_they_load(
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**9}))
     with pytest.raises(ValueError, match=r"large' does not fit on cpu .*: 2 ranks need, each, "):
         TargetGroup.start(target(folder), DrafterConfig())
+
+
+def test_a_group_that_finds_no_place_again_is_lost_for_a_stream_too() -> None:
+    """Not a client's bad request, although what is missing is told by a ``ValueError``."""
+
+    async def lead(lost: str) -> Lead:
+        raise NoRoom("others hold its place")
+
+    keeper = SimpleNamespace(lead=SimpleNamespace(remote=lead))
+    with pytest.raises(GroupGone, match="target group tiny was lost: others hold its place"):
+        asyncio.run(streamed(TargetGroup("tiny", keeper), Request("a", (5,), options())))
