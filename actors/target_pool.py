@@ -31,6 +31,9 @@ from models.config import TargetConfig
 TOLD_AFTER = 5.0
 """Seconds until the first message that a place is waited for."""
 
+TOLD = (ValueError, GroupError, RayActorError)
+"""Reasons that say themselves why a group does not come up."""
+
 Tell = Callable[[str], None]
 
 
@@ -194,9 +197,10 @@ class TargetPool:
             try:
                 group.bring_up(self._waiting)
                 self._offer(group)
-            except (ValueError, GroupError, RayActorError) as error:
-                self._tell(f"{group.name}: {error}")
-                fetch(self.leases.desk.give_up.remote(group.name, str(error)))
+            except Exception as error:  # the thread's edge: whoever waits for it must be told
+                told = str(error) if isinstance(error, TOLD) else f"{type(error).__name__}: {error}"
+                self._tell(f"{group.name}: {told}")
+                fetch(self.leases.desk.give_up.remote(group.name, told))
                 group.stop()  # else its place stays asked for, and is held once it comes free
 
     def _offer(self, group: TargetGroup) -> None:

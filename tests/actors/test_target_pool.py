@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from ray.util.placement_group import (
 
 from actors.group_keeper import GroupKeeper, NoRoom, num_fitting
 from actors.group_setup import GroupSetup, Share, usual_share
-from actors.target_group import PREFIX, GroupGone, TargetGroup
+from actors.target_group import PREFIX, GroupGone, TargetGroup, Waiting
 from actors.target_pool import PoolConfig, TargetPool
 from actors.target_rank import GroupError
 from cluster.session import Resources
@@ -90,6 +91,35 @@ def test_a_pool_is_as_large_as_asked_or_as_fits(ray_cluster: Resources) -> None:
     assert PoolConfig(groups=3).size(target) == 3
     with pytest.raises(ValueError, match=r"pool\.groups 5: the cluster has room for 4 groups"):
         PoolConfig(groups=5, cpus_per_rank=1).size(target)
+
+
+def test_a_group_that_fails_unforeseen_is_given_up_and_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Group:
+        name = "second"
+        stopped = False
+
+        def bring_up(self, waiting: object) -> None:
+            raise MemoryError("no room for the weights")
+
+        def stop(self) -> None:
+            self.stopped = True
+
+    class Call:
+        def remote(self, *words: str) -> tuple[str, ...]:
+            return words
+
+    monkeypatch.setattr("actors.target_pool.fetch", lambda call: given_up.append(call))
+    given_up: list[tuple[str, ...]] = []
+    told: list[str] = []
+    pool, group = TargetPool.__new__(TargetPool), Group()  # its own part needs Ray
+    pool._closing, pool._tell_user, pool._waiting = False, told.append, Waiting()
+    pool.leases = SimpleNamespace(desk=SimpleNamespace(give_up=Call()))  # type: ignore[assignment]
+    pool._bring_up(group)  # type: ignore[arg-type]
+    assert told == ["second: MemoryError: no room for the weights"]
+    assert given_up == [("second", "MemoryError: no room for the weights")]
+    assert group.stopped
 
 
 @pytest.fixture(scope="module")
