@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cluster.tracking import DataSource, Tracking
-from cluster.tracking.registry import Registered, Version, register
+from cluster.tracking.registry import Registered, Version, register, version_tagged
 from models.digests import digest
 from tasks.files import flat
 from tasks.train_order import TrainOrderConfig
@@ -51,6 +51,11 @@ def train_logged(
         out = train(report_and_log)
         version = conclude(kind, config, out, tracking, run_id)
     return out, version
+
+
+def find_registered(kind: Kind, out: Path, tracking: Tracking) -> Registered | None:
+    """The version that holds the drafter in ``out``, if one was registered."""
+    return version_tagged(tracking, registry_name(kind), "drafter", digest(out))
 
 
 def begin(

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cluster.configuration import RUNS
 from cluster.tracking import Tracking
-from cluster.training_log import train_logged
+from cluster.training_log import find_registered, train_logged
 from decoders.draft_graph import save_graphs
 from decoders.graph_calibration import calibrate_folders
 from drafters.config import DrafterConfig
@@ -92,12 +92,16 @@ def trained_drafter(
     config: AdoptConfig, folder: Path, uri: str, command: str, report: Report
 ) -> DrafterConfig:
     """Order model and draft graphs of the target, made where they are not there yet."""
+    tracking = Tracking(uri, RUNS / "artifacts")
 
     def train(ordered: TrainOrderConfig, report: Report) -> Path:
-        tracking, run = Tracking(uri, RUNS / "artifacts"), partial(train_order, ordered)
+        run = partial(train_order, ordered)
         return train_logged("order", ordered, run, report, tracking, command)[0]
 
     order = trained_order(config, folder, train, report)
+    if find_registered("order", order, tracking) is None:  # a store that was away when it was done
+        ordered = order_config(config, folder)
+        train_logged("order", ordered, lambda _: order, report, tracking, command)
     graph = calibrated_graph(config, folder, report)
     return DrafterConfig(path=str(order), graph=str(graph))
 

@@ -90,6 +90,13 @@ def versions_of(tracking: Tracking, model: str | None, run_id: str) -> list[Regi
     return sorted(found, key=lambda version: -int(version.number))
 
 
+def version_tagged(tracking: Tracking, model: str, tag: str, value: str) -> Registered | None:
+    """The newest version of ``model`` that has the tag."""
+    found = map(_read, tracking.client.search_model_versions(f"name = '{model}'"))
+    fitting = [version for version in found if version.tags.get(tag) == value]
+    return max(fitting, key=lambda version: int(version.number), default=None)
+
+
 def find_version(tracking: Tracking, name: str) -> Registered:
     """The version behind ``models:/NAME@ALIAS``, ``models:/NAME/VERSION`` or
     ``models:/NAME/latest``.

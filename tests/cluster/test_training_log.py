@@ -8,7 +8,7 @@ import pytest
 
 from cluster.tracking import Tracking
 from cluster.tracking.registry import fetch, find_version
-from cluster.training_log import DRAFTER_FORMAT, by_step, train_logged
+from cluster.training_log import DRAFTER_FORMAT, by_step, find_registered, train_logged
 from drafters.bundle import load_order_model
 from models.digests import digest
 from tasks.train_order import TrainOrderConfig, train_order
@@ -51,6 +51,8 @@ def test_a_training_is_a_run_with_its_loss_curve_its_card_and_a_version(
     assert version.tags["target"] == card["target_digest"]
     assert version.tags["drafter"] == digest(out)
     assert len(version.tags["traces"]) == 16
+    assert find_registered("order", out, tracking) == version
+    assert find_registered("sets", out, tracking) is None
     assert find_version(tracking, "models:/maskahead-order/latest") == version
     fetched = fetch(tracking, version.uri, tmp_path / "fetched", DRAFTER_FORMAT)
     assert load_order_model(fetched, None).num_parameters == card["parameters"]
