@@ -25,6 +25,8 @@ class Chart:
     panels: Panels
     even: bool = False
     """Whether the values of x stand at even distances, as those do that crowd at one end."""
+    from_zero: bool = False
+    """Whether y begins at 0, so that heights can be compared."""
 
     @property
     def labels(self) -> list[str]:
@@ -72,6 +74,8 @@ def save_png(chart: Chart, path: Path) -> None:
         axes.set(title=panel, xlabel=chart.x)
         if chart.even:
             axes.set_xticks(list(places.values()), [f"{x:g}" for x in places])
+        if chart.from_zero:
+            axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
     if any(drawn):
         named = [label for label in chart.labels if label]
@@ -112,6 +116,8 @@ def save_html(name: str, charts: Sequence[Chart], path: Path) -> None:
             figure.update_xaxes(title_text=chart.x, row=row + 1, col=column + 1)
         if chart.even:
             figure.update_xaxes(tickvals=list(places.values()), ticktext=[f"{x:g}" for x in places])
+        if chart.from_zero:
+            figure.update_yaxes(rangemode="tozero")
         figure.update_layout(title=chart.title, height=140 + 320 * rows)
         parts.append(figure.to_html(full_html=False, include_plotlyjs=not parts))
     body = "\n".join(parts)

@@ -35,6 +35,11 @@ class Endpoint(BaseModel):
     url: str
     send: dict[str, Any] = {}
 
+    @property
+    def label(self) -> str:
+        """For people: two methods of one address are told apart by what is sent."""
+        return " ".join((self.name, *(f"{key}={value}" for key, value in self.send.items())))
+
 
 class LoadConfig(BaseModel):
     """One run: every level of load in turn, on one endpoint or on two by turns. Defaults are the
@@ -69,13 +74,17 @@ class LoadConfig(BaseModel):
 
     @model_validator(mode="after")
     def _sensible(self) -> "LoadConfig":
-        least = 1 if self.loop == "closed" else 0
+        lowest = 1 if self.loop == "closed" else 0
         for level in self.levels:
-            if level < least or level == 0 or (least and not level.is_integer()):
-                kind = "a whole number of clients" if least else "requests a second, above 0"
+            if level < lowest or level == 0 or (lowest and not level.is_integer()):
+                kind = "a whole number of clients" if lowest else "requests a second, above 0"
                 raise ValueError(f"level {level:g} must be {kind}")
-        if len(self.endpoints) == 2 and self.turns > self.requests:
-            raise ValueError(f"turns {self.turns} must be at most requests ({self.requests})")
+        num_turns = self.turns if len(self.endpoints) == 2 else 1
+        # With fewer requests than clients in a turn it would measure fewer clients than it says.
+        least = num_turns * (int(max(self.levels)) if self.loop == "closed" else 1)
+        if self.requests < least:
+            told = f"level {max(self.levels):g}" + f" in {num_turns} turns" * (num_turns > 1)
+            raise ValueError(f"requests {self.requests} must be at least {least} for {told}")
         unknown = sorted(set(self.tasks) - set(TASKS))
         if unknown:
             raise ValueError(f"task {unknown[0]!r} is not known; valid: {', '.join(TASKS)}")

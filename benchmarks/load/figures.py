@@ -25,23 +25,30 @@ def save_figures(
 ) -> None:
     """``latency.png``; ``levels.png`` where there are several levels; both in ``load.html``."""
     unit = {"closed": "clients", "open": "requests a second"}[config.loop]
-    charts = [Chart(SPREAD, "seconds", _spreads(measured, unit))]
+    # One alone needs no name.
+    labels = {each.name: each.label for each in config.endpoints if len(config.endpoints) > 1}
+    charts = [Chart(SPREAD, "seconds", _spreads(measured, labels, unit), from_zero=True)]
     save_png(charts[0], out / "latency.png")
     if len(levels) > 1:
-        charts.append(Chart(GROWTH, unit, _over_levels(levels)))
+        charts.append(Chart(GROWTH, unit, _over_levels(levels, labels), from_zero=True))
         save_png(charts[1], out / "levels.png")
     save_html("Load", charts, out / "load.html")
 
 
-def _spreads(measured: Sequence[tuple[float, Mapping[str, Sequence[Turn]]]], unit: str) -> Panels:
+def _spreads(
+    measured: Sequence[tuple[float, Mapping[str, Sequence[Turn]]]],
+    labels: Mapping[str, str],
+    unit: str,
+) -> Panels:
     """Per latency, a line of every level and endpoint: seconds to the share that took no longer."""
     panels: Panels = {name: {} for name in READ}
     for level, turns in measured:
         for endpoint, made in turns.items():
             answered = [s for turn in made for s in turn if s.error is None]
+            told = [label] if (label := labels.get(endpoint)) else []
             for name, read in READ.items():
                 line = ecdf([value for s in answered if (value := read(s)) is not None])
-                panels[name][f"{endpoint}, {level:g} {unit}"] = line
+                panels[name][", ".join((*told, f"{unit}: {level:g}"))] = line
     return panels
 
 
@@ -51,15 +58,16 @@ def ecdf(values: Sequence[float]) -> Line:
     return ordered, [(index + 1) / len(ordered) for index in range(len(ordered))]
 
 
-def _over_levels(levels: Sequence[Mapping[str, Any]]) -> Panels:
+def _over_levels(levels: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> Panels:
     columns = {
         "tokens a second": lambda own: own["tokens_per_second"],
         "first text, p95 seconds": lambda own: (own["first_text"] or {}).get("p95"),
         "a token, p95 seconds": lambda own: (own["per_token"] or {}).get("p95"),
         "goodput, answers a second": lambda own: own["goodput"]["per_second"],
     }
+    endpoints = levels[0]["endpoints"]
     return {
-        name: {endpoint: _points(levels, endpoint, read) for endpoint in levels[0]["endpoints"]}
+        name: {labels.get(each, ""): _points(levels, each, read) for each in endpoints}
         for name, read in columns.items()
     }
 

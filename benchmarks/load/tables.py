@@ -2,18 +2,21 @@
 
 from typing import Any
 
+from benchmarks.load.config import Endpoint
+
 UNITS = {"closed": "clients", "open": "per s"}
 
 
 def table_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     """What a terminal shows of ``load.json``: a row for each level and endpoint."""
     unit = UNITS[found["settings"]["loop"]]
-    several = len(found["settings"]["endpoints"]) > 1
+    endpoints = map(Endpoint.model_validate, found["settings"]["endpoints"])
+    labels = {each.name: each.label for each in endpoints}
     rows = []
     for level in found["levels"]:
         for name, own in level["endpoints"].items():
             row: dict[str, Any] = {unit: f"{level['level']:g}"}
-            row |= {"endpoint": name} if several else {}
+            row |= {"endpoint": labels[name]} if len(labels) > 1 else {}
             row |= {"answered": f"{own['answered']}/{own['requests']}"}
             row |= {"errors": own["errors"]} if own["errors"] else {}
             row |= {"tokens/s": own["tokens_per_second"]}

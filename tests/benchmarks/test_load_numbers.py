@@ -134,12 +134,17 @@ def test_a_prompts_file_begins_anew_and_keeps_its_own_fields(tmp_path: Any) -> N
 SHARED = {"max_tokens": 16, "temperature": 0.0}
 
 
+TWO = [endpoint_of(name, "http://host", ()) for name in ("url", "against")]
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
         ({"levels": (1.5,)}, "level 1.5 must be a whole number of clients"),
         ({"levels": (0.0,), "loop": "open"}, "level 0 must be requests a second"),
         ({"requests": 0}, "requests: 0"),
+        ({"levels": (1, 8)}, "requests 6 must be at least 8 for level 8$"),
+        ({"endpoints": TWO, "levels": (4,)}, "at least 8 for level 4 in 2 turns"),
         ({"tasks": ("sums",)}, "task 'sums' is not known; valid: words, code"),
         ({"levels": ()}, "levels"),
     ],
