@@ -161,6 +161,7 @@ def model_card(service: Service) -> dict[str, Any]:
             "max_positions": service.spec.max_positions,
             "run_id": config.run_id,
             "certificate": config.stated_certificate,
+            "refused": service.refused,
         },
     }
 

@@ -1,6 +1,7 @@
 """The Ray Serve application: one deployment, whose replicas own a target each."""
 
 import asyncio
+import logging
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,8 @@ class Endpoint:
 
     async def __init__(self, config: ServeConfig) -> None:
         self.service = await asyncio.to_thread(open_service, config)
+        self.serves = False
+        """Whether it has been told what to serve."""
         await self.service.warm_up()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -68,8 +71,17 @@ class Endpoint:
         self.service.backend.check()
 
     def reconfigure(self, settings: dict[str, Any]) -> None:
-        """Take over other settings in place (Ray Serve calls it with ``user_config``)."""
-        self.service.apply(ServedSettings.model_validate(settings))
+        """Take over other settings in place (Ray Serve calls it with ``user_config``). Wrong ones
+        are refused, and what is served stays: for an error here Serve ends every replica. A replica
+        that serves nothing yet raises ``ValueError``."""
+        try:
+            self.service.apply(validate(ServedSettings, settings))
+        except ValueError as error:
+            if not self.serves:
+                raise
+            self.service.refused = str(error)
+            logging.getLogger("ray.serve").error("user_config is not taken over: %s", error)
+        self.serves = True
 
 
 def serve_application(config: ServeConfig, settings: ServedSettings | None = None) -> Application:

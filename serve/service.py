@@ -62,6 +62,8 @@ class Service:
         self.sampler = open_sampler(config)
         self.draining = False
         """Whether only what is under way is still answered."""
+        self.refused: str | None = None
+        """Why the latest settings were not taken over; ``None`` where they were."""
         self.num_answers = 0
         """Answers in the batch and waiting."""
 
@@ -81,7 +83,7 @@ class Service:
         its own. Raises ``ValueError`` for options that need another drafter."""
         wanted = settings.applied_to(self.config)
         check_in_place(self.opened, wanted)
-        self.config, self.draining = wanted, settings.draining
+        self.config, self.draining, self.refused = wanted, settings.draining, None
         self.metrics.served(wanted)
 
     def completion_job(self, body: CompletionRequest) -> Job:

@@ -1,6 +1,7 @@
 """What a running endpoint takes over in place, and that the rest is told to need a redeploy."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -8,7 +9,8 @@ import httpx
 import pytest
 
 from decoders.options import DecodeOptions
-from serve.app import open_service
+from serve.api import model_card
+from serve.app import Endpoint, open_service
 from serve.config import ServeConfig
 from serve.moves import ServedSettings, check_in_place
 from serve.running import Follower
@@ -54,6 +56,31 @@ def test_other_options_serve_the_next_request_and_leave_the_running_one(
     assert (before, after) == ("chain", "wtree")
     assert (card["method"], card["budget"]) == ("wtree", 3)
     assert b'method="wtree"' in service.metrics.page(None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"method": "chian"}, r"decode\.method: 'chian' must be 'standard', "),
+        ({"method": "chain", "gama": 0.1}, r"decode\.gama: unknown key; valid: .*gamma"),
+        ({"method": "sets"}, r"decode\.method sets: its drafter is not loaded here"),
+    ],
+)
+def test_a_replica_that_serves_stays_with_it_where_user_config_is_wrong(
+    serve_config: ServeConfig, service: Service, wrong: dict[str, Any], told: str
+) -> None:
+    replica = object.__new__(Endpoint)  # its __init__ would open another target
+    replica.service, replica.serves = service, False
+    with pytest.raises(ValueError, match=told):
+        replica.reconfigure({"decode": wrong})
+    good = ServedSettings.of(changed(serve_config, budget=3))
+    replica.reconfigure(good.values())
+    replica.reconfigure({"decode": wrong})
+    card = model_card(service)["maskahead"]
+    assert card["decode"]["budget"] == 3
+    assert re.match(told, card["refused"])
+    replica.reconfigure(good.values())
+    assert model_card(service)["maskahead"]["refused"] is None
 
 
 def test_a_draining_endpoint_finishes_what_runs_and_refuses_the_rest(
