@@ -51,7 +51,8 @@ def _start_head(options: UpOptions) -> Iterator[str]:
     arguments += ["--include-dashboard", str(options.dashboard).lower()]
     start([*arguments, *_offers(options)], address, is_head=True)
     yield f"head: {address}, token: {PLACE / TOKEN}"
-    yield "to join from another host (it has the same versions installed):"
+    others = "folder" if host.startswith("127.") else "host (it has the same versions installed)"
+    yield f"to join from another {others}:"
     yield f"  RAY_AUTH_TOKEN={token} maskahead cluster up --address {address}"
     yield "to use it from this folder:"
     yield "  maskahead sweep --set cluster.address=auto"

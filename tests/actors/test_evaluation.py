@@ -65,6 +65,20 @@ def test_an_interrupted_evaluation_goes_on_and_a_larger_limit_goes_on_behind_it(
     assert rows_of(parts / "replies.jsonl") == rows_of(whole / "replies.jsonl")
 
 
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_an_evaluation_on_a_cluster_that_runs_writes_the_replies_of_one_here(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    decode(target, here, 3)
+    monkeypatch.delattr("actors.runner.open_engine")  # this process cannot open a target any more
+    words = ["eval", "--task", "words", "--limit", "3", "--target", str(target)]
+    words += ["--max-new-tokens", "8", "--set", "cluster.address=auto", "--out", str(there)]
+    assert maskahead.main(words) == 0
+    assert rows_of(there / "replies.jsonl") == rows_of(here / "replies.jsonl")
+
+
 def test_a_folder_of_other_settings_is_refused_and_stays(target: Path, tmp_path: Path) -> None:
     decode(target, tmp_path, 1)
     kept = (tmp_path / "replies.jsonl").read_bytes()
