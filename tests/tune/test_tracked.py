@@ -105,7 +105,13 @@ def test_the_page_of_a_sweep_shows_its_live_trials_fastest_first_by_what_was_log
     runs = tracking.client.search_runs(
         [experiment.experiment_id], view["searchFilter"], 1, 9, order
     )
-    assert [run.data.tags["trial_id"] for run in runs] == ["fast", "other", "ref", "broken"]
+    assert [run.data.tags["trial_id"] for run in runs] == [
+        "fast",
+        "other",
+        "ref",
+        "stopped",
+        "broken",
+    ]
     assert runs[-1].data.tags["mlflow.note.content"] == FAILED.error
     kinds = ("metrics", "params", "tags")
     logged = {f"{k}.`{name}`" for run in runs for k in kinds for name in getattr(run.data, k)}
