@@ -137,7 +137,8 @@ def failed_row(key: str, fidelity: Fidelity, options: DecodeOptions, error: str)
 
 @contextmanager
 def deadline(seconds: float, expire: Callable[[], None]) -> Iterator[None]:
-    """Call ``expire`` from another thread unless the block ends within ``seconds``."""
+    """Call ``expire`` from another thread unless the block ends within ``seconds``; once that has
+    begun, the block does not end before it: what it found comes too late."""
     timer = threading.Timer(seconds, expire)
     timer.daemon = True
     timer.start()
@@ -145,6 +146,7 @@ def deadline(seconds: float, expire: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+        timer.join()
 
 
 def end_actor() -> None:

@@ -10,7 +10,7 @@ from cluster.configuration import RunConfig
 from cluster.tracking import Tracking
 from cluster.tracking.registry import find_version
 from tune.config import SweepConfig
-from tune.folder import FINISHED, REPLAYED, open_folder
+from tune.folder import FINISHED, REPLAYED, SweepFolder
 from tune.sweep import SweepOutcome, run_sweep
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -100,7 +100,7 @@ def check_runs(outcome: SweepOutcome, best_run: str | None, place: Path) -> None
 
 @pytest.mark.usefixtures("ray_cluster", "at_place")
 def test_a_resumed_sweep_runs_only_what_is_missing(place: Path, sweep_config: SweepConfig) -> None:
-    folder = open_folder(place / "runs", "one", True, sweep_config)
+    folder = SweepFolder(place / "runs" / "one")
     before = {row.key: row for row in folder.rows.all()}
     lost = [row for row in before.values() if row.options.drafts][-2:]
     for row in lost:
