@@ -15,7 +15,7 @@ from tune.cost import CostCurve
 from tune.row import TrialRows
 
 CONFIG, COST, REPLAYED, FINISHED = "config.json", "cost.json", "replay.done", "sweep.done"
-LOCK = ".lock"
+IDENTITY, LOCK = "identity.json", ".lock"
 WHERE = ("cluster", "pool")
 """Keys that may change when a sweep is resumed: on what it runs, not what it finds."""
 
@@ -39,13 +39,24 @@ class SweepFolder:
         """What the tracked runs of this folder carry; a new folder of the same name has another."""
         return str(self._config()["sweep_id"])
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Digests of what the sweep reads, and where its target runs."""
-        return self._config()["identity"]
-
     def _config(self) -> dict[str, Any]:
         return json.loads((self.path / CONFIG).read_bytes())
+
+    def claim(self, identity: Mapping[str, Any]) -> None:
+        """Keep the digests of what the sweep reads, from its beginning on.
+
+        Raises ``ValueError`` where it began with others: the rows of both would stand side by side.
+        """
+        path = self.path / IDENTITY
+        if not path.exists():
+            self.write(IDENTITY, json.dumps(dict(identity), indent=2) + "\n")
+            return
+        for what, digest in json.loads(path.read_bytes()).items():
+            if identity.get(what) != digest:
+                raise ValueError(
+                    f"--resume: {self.path} began with another {what} ({digest}, now "
+                    f"{identity.get(what)}), and its rows are of that; start another sweep"
+                )
 
     def cost(self) -> CostCurve | None:
         """The measured curve: one sweep compares all settings by the same one."""
@@ -90,31 +101,20 @@ def check_name(name: str) -> None:
         raise ValueError(f"--name {name!r} must be a plain folder name")
 
 
-def open_folder(
-    runs: Path,
-    name: str | None,
-    resume: bool,
-    config: SweepConfig,
-    identity: Mapping[str, Any] | None = None,
-) -> SweepFolder:
-    """A new sweep's folder, or that of the one to go on with. ``identity`` holds the digests of
-    what it reads, which stay the same from its beginning to its end.
+def open_folder(runs: Path, name: str | None, resume: bool, config: SweepConfig) -> SweepFolder:
+    """A new sweep's folder, or that of the one to go on with.
 
     Raises ``ValueError`` for a name that is taken or is no folder name, for nothing to resume, and
-    for a sweep of another configuration or of other files.
+    for a sweep of another configuration.
     """
-    content = {
-        "sweep_id": uuid.uuid4().hex,
-        "config": config.model_dump(mode="json"),
-        "identity": dict(identity or {}),
-    }
     if name is not None:
         check_name(name)
     if resume:
         folder = SweepFolder(runs / name if name else _latest_unfinished(runs))
-        _check_same(folder, content)
+        _check_same(folder, config)
         return folder
     folder = SweepFolder(_make(runs, name))
+    content = {"sweep_id": uuid.uuid4().hex, "config": config.model_dump(mode="json")}
     folder.write(CONFIG, json.dumps(content, indent=2) + "\n")
     return folder
 
@@ -148,23 +148,13 @@ def _latest_unfinished(runs: Path) -> Path:
     return max(open_sweeps, key=lambda path: (path / CONFIG).stat().st_mtime_ns)
 
 
-def _check_same(folder: SweepFolder, wanted: Mapping[str, Any]) -> None:
+def _check_same(folder: SweepFolder, config: SweepConfig) -> None:
     if not (folder.path / CONFIG).exists():
         raise ValueError(f"--resume: {folder.path} holds no sweep ({CONFIG} is missing)")
-    content = folder._config()
-    old, new = flat(content["config"]), flat(wanted["config"])
+    old, new = flat(folder._config()["config"]), flat(config.model_dump(mode="json"))
     for key in [*old, *(key for key in new if key not in old)]:
         if key.partition(".")[0] not in WHERE and old.get(key) != new.get(key):
             raise ValueError(
                 f"--resume: {folder.path} is a sweep with {key} {old.get(key)}, not "
                 f"{new.get(key)}; give the same configuration, or start another sweep"
-            )
-    if "identity" not in content:  # of a time when it was not kept
-        content["identity"] = wanted["identity"]
-        folder.write(CONFIG, json.dumps(content, indent=2) + "\n")
-    for what, digest in content["identity"].items():
-        if wanted["identity"].get(what) != digest:
-            raise ValueError(
-                f"--resume: {folder.path} began with another {what} ({digest}, now "
-                f"{wanted['identity'].get(what)}), and its rows are of that; start another sweep"
             )

@@ -56,9 +56,9 @@ def run_sweep(
     if dry_run:
         print_plan(config, stages, forward.source, console)
         return SweepOutcome(None)
-    found = identity(checked.config, checked.problems)
-    folder = open_folder(runs, name, resume, config, found)
+    folder = open_folder(runs, name, resume, config)
     with held(folder.path), SweepProgress(stages) as progress:
+        folder.claim(identity(checked.config, checked.problems))
         folder.rows.forget_lost()
         progress.begin("start")
         with opened(checked, runs, progress.note) as (tracking, resources, pool):
@@ -96,7 +96,7 @@ def sweep(
     command: str,
 ) -> Results:
     """All stages under one parent run, which ends as the sweep does."""
-    config, found = checked.config, folder.identity
+    config, found = checked.config, identity(checked.config, checked.problems)
     reference_key = trial_key(config, found, "live", config.reference)
     results = Results(folder, config, reference_key)
     results.facts = provenance(found, pool.first, str(resources), command)

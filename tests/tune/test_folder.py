@@ -1,6 +1,5 @@
 """A sweep's folder: numbered or named, locked to one configuration, found again to resume."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -58,19 +57,11 @@ def test_resume_of_another_configuration_is_refused_by_field(tmp_path: Path) -> 
 
 def test_a_sweep_goes_on_with_the_files_that_it_began_with(tmp_path: Path) -> None:
     begun = {"target": "t1", "drafter": None}
-    open_folder(tmp_path, "mine", False, CONFIG, begun)
-    assert open_folder(tmp_path, "mine", True, CONFIG, begun).identity == begun
+    open_folder(tmp_path, "mine", False, CONFIG).claim(begun)
+    again = open_folder(tmp_path, "mine", True, CONFIG)
+    again.claim(begun)
     with pytest.raises(ValueError, match=r"began with another target \(t1, now t2\)"):
-        open_folder(tmp_path, "mine", True, CONFIG, begun | {"target": "t2"})
-
-
-def test_a_sweep_of_before_digests_were_kept_takes_those_of_today(tmp_path: Path) -> None:
-    folder = open_folder(tmp_path, "mine", False, CONFIG)
-    content = json.loads((folder.path / "config.json").read_text())
-    del content["identity"]
-    folder.write("config.json", json.dumps(content))
-    assert open_folder(tmp_path, "mine", True, CONFIG, {"target": "t"}).identity == {"target": "t"}
-    assert folder.sweep_id == content["sweep_id"]
+        again.claim(begun | {"target": "t2"})
 
 
 def test_a_sweep_that_still_runs_is_not_resumed(tmp_path: Path) -> None:
