@@ -45,7 +45,8 @@ export class Column {
     this.bars.free.style.width = `${(100 * figures.filled) / most}%`;
     this.freeLabel.textContent = freeOf(story, figures.filled);
     this.counts.textContent = countsOf(figures, story.shares);
-    this.problem.textContent = story.error ?? "";
+    // Set anew it would be read out anew.
+    if (this.problem.textContent !== (story.error ?? "")) this.problem.textContent = story.error;
     this.root.classList.toggle("nothing", !story.begin);
     if (story.begin) {
       this.board.show(story, k);

@@ -84,12 +84,15 @@ export class Form {
     return value === "" ? null : Number(value);
   }
 
-  // Options that none of the chosen methods knows are out of the way.
+  // Options that none of the chosen methods knows are out of the way, and not checked either: what
+  // is wrong in a hidden field could be neither seen nor mended.
   #showOptions() {
     const { methods } = this.model.maskahead;
     const chosen = [this.fields.method.value, this.fields.beside.value];
     const known = new Set(chosen.flatMap((name) => methods[name] ?? []));
-    for (const label of this.root.querySelectorAll("[data-option]"))
+    for (const label of this.root.querySelectorAll("[data-option]")) {
       label.hidden = !known.has(label.dataset.option);
+      label.control.disabled = label.hidden;
+    }
   }
 }

@@ -60,7 +60,6 @@ export class Replay {
     if (this.at >= Number(this.slider.max)) this.#set(0);
     this.follows = false;
     this.playing.textContent = "Pause";
-    this.playing.setAttribute("aria-pressed", "true");
     this.timer = setInterval(() => {
       this.#set(this.at + 1);
       if (this.follows) this.#stop();
@@ -71,6 +70,5 @@ export class Replay {
     clearInterval(this.timer);
     this.timer = null;
     this.playing.textContent = "Play";
-    this.playing.setAttribute("aria-pressed", "false");
   }
 }

@@ -3,6 +3,7 @@
 const NO_KEY =
   "This endpoint asks for an API key. The page keeps it in the field, until you leave or reload.";
 const WRONG_KEY = "The endpoint does not accept this API key.";
+const CUT_OFF = "The stream ended before the answer was complete.";
 
 export class EndpointError extends Error {
   constructor(message, status) {
@@ -31,7 +32,7 @@ export async function stream(request, key, signal, onChoice) {
     if (chunk.error) throw new EndpointError(chunk.error.message);
     for (const choice of chunk.choices) onChoice(choice);
   }
-  throw new EndpointError("The stream ended before the answer was complete.");
+  throw new EndpointError(CUT_OFF);
 }
 
 async function ask(route, key, options = {}) {
@@ -58,12 +59,17 @@ async function reasonOf(response) {
   }
 }
 
+// What browsers call a lost connection says nothing to a reader.
+function broken(error) {
+  throw error.name === "AbortError" ? error : new EndpointError(CUT_OFF);
+}
+
 // The data of server-sent events, one string an event.
 export async function* eventData(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await reader.read().catch(broken);
     if (done) return;
     const lines = (rest + value).split(/\r?\n/);
     rest = lines.pop();

@@ -201,7 +201,12 @@ def test_the_keyboard_reaches_controls_in_reading_order(page: Page) -> None:
     assert reached[: len(expected)] == expected
 
 
+BLOCKED = "Object.defineProperty(window, 'localStorage', { get() { throw Error('blocked'); } })"
+"""A browser that lets pages keep nothing."""
+
+
 def test_nothing_is_fetched_from_elsewhere(context: BrowserContext, base: str) -> None:
+    context.add_init_script(BLOCKED)
     asked: list[str] = []
     problems: list[str] = []
     context.on("request", lambda request: asked.append(request.url))
@@ -218,7 +223,7 @@ def test_nothing_is_fetched_from_elsewhere(context: BrowserContext, base: str) -
 
 def test_methods_by_other_rules_are_called_approximate(page: Page) -> None:
     page.select_option("[name=method]", "threshold")
-    page.fill("[name=tau]", "0.3")
+    page.fill("[name=tau]", "0.305")
     page.click("#run")
     page.wait_for_selector("#certificate:not([hidden])")
     expect(page.locator("#certificate")).to_have_class("certificate approximate")
@@ -228,9 +233,13 @@ def test_methods_by_other_rules_are_called_approximate(page: Page) -> None:
 
 def test_a_refusal_is_shown_where_the_answer_would_stand(page: Page) -> None:
     page.fill("[name=max_tokens]", "99999")
+    page.fill("[name=cap]", "7")  # threshold has none: what is hidden stops nobody
+    page.select_option("[name=method]", "threshold")
     page.select_option("[name=beside]", "")
     page.click("#run")
-    expect(page.get_by_role("alert").last).to_contain_text("max_tokens 99999: this prompt leaves")
+    expect(page.get_by_role("alert").last).to_contain_text(
+        "max_tokens 99999: an answer to this prompt may have"
+    )
     expect(page.locator(".state")).to_have_text("failed")
 
 
@@ -244,6 +253,13 @@ def test_a_failure_amid_an_answer_is_told(
     page.click("#run")
     expect(page.locator("article .problem")).to_contain_text("out of memory")
     assert page.locator(".cell.filled").count() > 0, "what came stays"
+    page.evaluate(
+        "() => { window.told = 0; new MutationObserver(() => told++).observe("
+        "document.querySelector('article .problem'), { childList: true }) }"
+    )
+    page.get_by_label("Forward", exact=True).press("Home")
+    expect(page.locator(".cell.filled")).to_have_count(0)
+    assert page.evaluate("told") == 0, "read out once, whatever is looked at afterwards"
 
 
 def break_after(count: int, backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
