@@ -29,12 +29,12 @@ async function greet() {
     form.serve(model);
     form.fields.key.removeAttribute("aria-invalid");
     find("model").textContent = described(model);
-    find("run").disabled = false;
   } catch (error) {
     refuse(error);
     find("model").textContent = "the endpoint has not said what it serves";
-    find("run").disabled = false;
   }
+  find("form").classList.toggle("unserved", !form.model);
+  find("run").disabled = false;
 }
 
 function described({ id, maskahead: { dtype, block_size, certificate } }) {

@@ -316,6 +316,7 @@ def test_a_key_is_asked_for_only_where_one_is_needed(
         problem, field = page.get_by_role("alert").first, page.get_by_label("API key")
         expect(problem).to_contain_text("asks for an API key")
         expect(field).to_be_focused()
+        expect(page.get_by_label("Method")).to_be_hidden()  # nothing to choose from
         field.fill(f"{key}x")
         page.keyboard.press("Enter")
         expect(problem).to_have_text("The endpoint does not accept this API key.")
@@ -329,6 +330,7 @@ def test_a_key_is_asked_for_only_where_one_is_needed(
         field.fill(key)
         field.press("Enter")
         expect(page.locator("#model")).to_contain_text("sdar-tiny")
+        expect(page.get_by_label("Method")).to_be_visible()
         page.wait_for_selector("#certificate:not([hidden])")
         assert field.get_attribute("aria-invalid") is None
         assert key not in page.evaluate(KEPT)
