@@ -16,7 +16,7 @@ from ray.serve.config import HTTPOptions
 from actors.loading import check_ranks_fit
 from actors.remote_calls import fetch
 from cluster.processes import children
-from cluster.session import session
+from cluster.session import ClusterConfig, session
 from serve.app import (
     DRAIN_LOOK_SECONDS,
     check_config,
@@ -55,7 +55,7 @@ def run_server(
     # Read once: keys that are added to a file later must not look like another application.
     opened = for_other_processes(config)
     up = serving if config.cluster.is_remote else until_the_cluster_ends
-    with session(config.cluster), told_to_end() as ended, up(opened, host, port) as url:
+    with until_told(config.cluster) as ended, up(opened, host, port) as url:
         show(f"{config.model_name} answers on {url} (Ctrl-C ends it)")
         # Nothing but Ray has been started by this process.
         cluster = {} if config.cluster.is_remote else children(os.getpid())
@@ -77,14 +77,14 @@ def show(text: str) -> None:
 
 
 @contextmanager
-def told_to_end() -> Iterator[threading.Event]:
-    """Set by SIGTERM. Ray, once connected, has a handler of its own, which prints stack traces."""
+def until_told(cluster: ClusterConfig) -> Iterator[threading.Event]:
+    """A session with the cluster, and what SIGTERM sets from then on: told once more, a process
+    that is ending goes on with that. (Ray, once connected, has a handler of its own, which leaves
+    at once, with the signal's number for an exit code.)"""
     ended = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    try:
+    with session(cluster):
+        signal.signal(signal.SIGTERM, lambda *_: ended.set())
         yield ended
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class Follower:
@@ -178,6 +178,8 @@ def drain(config: ServeConfig, cluster: Mapping[int, str]) -> None:
     ``cluster`` that has ended (see :func:`call_in_time`)."""
     settings = ServedSettings.of(config, draining=True)
     seconds = config.serve.drain_seconds + SPARE_SECONDS
+    # A call that is given up goes on in its thread, and Serve starts a cluster where it finds none.
+    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
     try:
         call_in_time(lambda: reconfigure(config, settings), SPARE_SECONDS, cluster)
         call_in_time(lambda: delete_application(seconds), seconds + SPARE_SECONDS, cluster)

@@ -125,9 +125,12 @@ def test_it_follows_its_file_in_place_and_ends_with_what_runs(
 
 
 def test_a_signal_to_its_whole_group_ends_it_in_seconds(running: Running) -> None:
-    """As ``timeout`` and systemd send it: Ray's processes are gone before the command is told."""
+    """As ``timeout`` and systemd send it: Ray's processes are gone before the command is told. Who
+    sends it once more does not hurry it."""
     running.wait_for("answers on")
     os.killpg(running.process.pid, signal.SIGTERM)
+    running.wait_for("ending without it")
+    running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(SPARE_SECONDS) == 0
     said = running.said.read_text()
     assert "ending: " in said
