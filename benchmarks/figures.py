@@ -75,7 +75,8 @@ def save_png(chart: Chart, path: Path) -> None:
         if chart.even:
             axes.set_xticks(list(places.values()), [f"{x:g}" for x in places])
         if chart.from_zero:
-            axes.set_ylim(bottom=0)
+            top = max((y for _, ys in lines.values() for y in ys), default=0)
+            axes.set_ylim(0, 1.05 * top or 1)
         axes.grid(alpha=0.3)
     if any(drawn):
         named = [label for label in chart.labels if label]
