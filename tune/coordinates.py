@@ -20,7 +20,7 @@ from tune.space import INACTIVE, KNOBS, flat_knobs, spell
 Span = tuple[float, float]
 MEASURES: tuple[tuple[str, Callable[[TrialRow], float], Span | None], ...] = (
     (NFE_TITLE, nfe_factor, None),
-    ("p95 of an answer, s", lambda row: row.latency_p95 or 0.0, None),
+    ("p95 (s an answer)", lambda row: row.latency_p95 or 0.0, None),
     ("accuracy", accuracy, (0.0, 1.0)),
     (SPEED_TITLE, speed, None),
 )
@@ -94,15 +94,11 @@ def save_parallel_png(rows: Sequence[TrialRow], champion: TrialRow | None, path:
         for height, text in _labels(axis):
             panel.text(place, height, f" {text}", fontsize=7, va="center", zorder=4)
     panel.set(xticks=range(len(axes)), yticks=[], xlim=(-0.1, len(axes) - 0.6))
-    panel.set_xticklabels([_folded(axis.title, "\n") for axis in axes], fontsize=7)
+    panel.set_xticklabels([axis.title.replace(" (", "\n(") for axis in axes], fontsize=7)
     if champion is not None:
         figure.suptitle(f"champion: {spell(champion.options)}", fontsize=9)
     with put_whole(path) as partial:
         FigureCanvasAgg(figure).print_png(str(partial))
-
-
-def _folded(title: str, line_break: str) -> str:
-    return title.replace(" (", f"{line_break}(")
 
 
 def _heights(axis: Axis) -> list[float]:
@@ -135,16 +131,16 @@ def save_parallel_html(rows: Sequence[TrialRow], path: Path) -> None:
         "colorbar": {"title": {"text": SPEED_TITLE, "side": "right"}, "thickness": 12},
     }
     dimensions = [_dimension(axis) for axis in axes_of(plotted)]
-    # Slanted: MLflow shows them in a part of its page.
+    # Slanted and short: MLflow shows them in a part of its page.
     figure = Figure(Parcoords(dimensions=dimensions, line=colours, labelangle=-25))
-    figure.update_layout(margin={"l": 60, "r": 20, "t": 120, "b": 40})
+    figure.update_layout(margin={"l": 60, "r": 20, "t": 80, "b": 40})
     with put_whole(path) as partial:
         figure.write_html(str(partial), include_plotlyjs=True)
 
 
 def _dimension(axis: Axis) -> dict[str, Any]:
     """An axis as plotly takes it."""
-    found: dict[str, Any] = {"label": _folded(axis.title, "<br>"), "values": axis.values}
+    found: dict[str, Any] = {"label": axis.title.partition(" (")[0], "values": axis.values}
     if axis.ticks:
         found |= {"tickvals": list(range(len(axis.ticks))), "ticktext": axis.ticks}
     return found | ({"range": axis.span} if axis.span else {})

@@ -6,11 +6,11 @@ from cluster.tracking.view import RunsView
 
 NOTE_TAG = "mlflow.note.content"
 
-NOTE = """**Sweep `{folder}`** of target `{target}`: `{command}`
+NOTE = """**[All live trials, fastest first, and as charts]({page})**
 
-Each trial is a child run. **[All live trials, fastest first, and as charts]({page})**
+Sweep `{folder}` of target `{target}`: `{command}`
 
-Columns that tell most:
+Each trial is a child run. Columns that tell most:
 
 | column | meaning |
 |---|---|
