@@ -16,7 +16,8 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest -rs -m "not ray" -n 2
 	$(BIN)/python -m pytest -m "ray and not long"
 
-# Minutes each: sweeps that lose nodes, and two hosts (network namespaces: as root, with iproute2).
+# Minutes each: sweeps that lose nodes; a sweep and an endpoint on two hosts (network namespaces: as
+# root, with iproute2).
 test-long: $(INSTALLED)
 	$(BIN)/python -m pytest -rs -m long
 

@@ -1,67 +1,27 @@
-"""Two hosts with a network between them: joined by token, told apart where they differ, both used.
+"""Two hosts with a network between them: joined by token, told apart where they differ, both
+used."""
 
-Each host is a network namespace, which takes root and iproute2 to make.
-"""
-
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
 
-from tests.cluster.test_commands import PRINTED, ROOT, run
-from tests.tune.test_lost_nodes import PATIENCE, live_rows
+from tests.cluster.hosts import Host, two_hosts
+from tests.cluster.test_commands import PRINTED, ROOT
+from tests.tune.test_lost_nodes import live_rows
 from tune.config import SweepConfig
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 
-class Host(NamedTuple):
-    """A namespace, its address, and the working directory of its commands."""
-
-    name: str
-    address: str
-    folder: Path
-
-    def run(self, *words: object, **more: Any) -> "subprocess.CompletedProcess[str]":
-        inside = ("ip", "netns", "exec", self.name)
-        return run(self.folder, *words, inside=inside, seconds=PATIENCE, **more)
-
-
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Host, Host]]:
-    if os.geteuid() or shutil.which("ip") is None:
-        pytest.skip("hosts are network namespaces: run as root, with iproute2 (apt-get install it)")
-    names = [f"maskahead-{os.getpid()}-{end}" for end in ("a", "b")]
-    addresses = ["10.77.0.1", "10.77.0.2"]
-    folders = [tmp_path_factory.mktemp(end) for end in ("head", "node")]
-    ip = partial(subprocess.run, check=True, capture_output=True, text=True)
-    try:
-        for name in names:
-            try:
-                ip(["ip", "netns", "add", name])
-            except subprocess.CalledProcessError as error:
-                pytest.skip(f"no network namespaces here: {error.stderr.strip()}")
-        pair = ["type", "veth", "peer", "name", "eth0", "netns", names[1]]
-        ip(["ip", "-n", names[0], "link", "add", "eth0", *pair])
-        for name, own, other in zip(names, addresses, addresses[::-1], strict=True):
-            ip(["ip", "-n", name, "address", "add", f"{own}/24", "dev", "eth0"])
-            for device in ("lo", "eth0"):
-                ip(["ip", "-n", name, "link", "set", device, "up"])
-            # As on every host that reaches the world: it is how Ray finds a host's own address.
-            ip(["ip", "-n", name, "route", "add", "default", "via", other])
-        first, second = map(Host, names, addresses, folders)
-        yield first, second
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+    with two_hosts(tmp_path_factory) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
