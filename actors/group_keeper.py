@@ -130,21 +130,12 @@ class GroupKeeper:
         work = asyncio.ensure_future(starting)
         try:
             while not (await asyncio.wait([work], timeout=PLACED_SECONDS))[0]:
-                await self._check_place(placement)
-            if isinstance(work.exception(), GroupError):
-                # Ranks that went with their node are no failure of the target's, and may be told
-                # dead before the node is.
-                await asyncio.sleep(PLACED_SECONDS)
-                await self._check_place(placement)
+                facts: dict = await asyncio.to_thread(placement_group_table, placement)
+                if facts["state"] != "CREATED":
+                    raise NoRoom(f"{self.setup.named}: the node of its ranks was lost")
             await work
         finally:
             work.cancel()
-
-    async def _check_place(self, placement: PlacementGroup) -> None:
-        """Raise :class:`NoRoom` if the node of the ranks is known to be lost."""
-        facts: dict = await asyncio.to_thread(placement_group_table, placement)
-        if facts["state"] != "CREATED":
-            raise NoRoom(f"{self.setup.named}: the node of its ranks was lost")
 
     def _ask_for_place(self) -> PlacementGroup:
         """Room for all ranks on one node; it is kept while ranks come and go."""
