@@ -1,13 +1,14 @@
 """Who owns the ranks of a target: starts them together, and all of them anew when one is lost."""
 
 import asyncio
+import time
 import uuid
 from collections.abc import Coroutine, Mapping
 from typing import Any, NamedTuple
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayActorError
+from ray.exceptions import ActorUnavailableError, RayActorError
 from ray.util.placement_group import (
     PlacementGroup,
     get_placement_group,
@@ -26,10 +27,16 @@ START_SECONDS = 300.0
 CLOSE_SECONDS = 5.0
 PLACED_SECONDS = 2.0
 """Between two looks whether starting ranks still have their place."""
+NODE_SECONDS = 40.0
+"""In which Ray notices that a node is gone whose processes do not answer."""
 
 
 class NoRoom(ValueError):
     """Some node of the cluster could hold the ranks, but others hold its place."""
+
+
+class PlaceLost(Exception):
+    """Ray took the place of starting ranks away, since its node is gone."""
 
 
 class Lead(NamedTuple):
@@ -100,14 +107,30 @@ class GroupKeeper:
 
     async def _build(self, patience: float) -> None:
         placement = self._own_room or self._ask_for_place()
+        while True:
+            if not await asyncio.to_thread(placement.wait, patience):
+                bundle, tp = self.setup.share.bundle, self.setup.target.tp
+                raise NoRoom(
+                    f"{self.setup.named}: no node had room for {tp} ranks of {spell(bundle)} each "
+                    f"within {patience:g} s; others hold it"
+                )
+            spot = await find_spot(placement)
+            ranks = self._start_ranks(placement)
+            try:
+                await while_placed(placement, spot, bring_up(ranks))
+            except PlaceLost:
+                kill_all(ranks)  # and once more, wherever the placement finds room
+            except BaseException:
+                kill_all(ranks)
+                raise
+            else:
+                break
+        self._ranks = ranks
+        self._generation = uuid.uuid4().hex
+
+    def _start_ranks(self, placement: PlacementGroup) -> list[ActorHandle]:
         first = 1 if self._own_room else 0
-        if not await asyncio.to_thread(placement.wait, patience):
-            bundle, tp = self.setup.share.bundle, self.setup.target.tp
-            raise NoRoom(
-                f"{self.setup.named}: no node had room for {tp} ranks of {spell(bundle)} each "
-                f"within {patience:g} s; others hold it"
-            )
-        ranks = [
+        return [
             RemoteTargetRank.options(
                 num_gpus=self.setup.share.gpus,
                 num_cpus=self.setup.share.cpus,
@@ -115,27 +138,6 @@ class GroupKeeper:
             ).remote(self.setup, rank)
             for rank in range(self.setup.target.tp)
         ]
-        try:
-            await self._while_placed(placement, bring_up(ranks))
-        except BaseException:
-            kill_all(ranks)
-            raise
-        self._ranks = ranks
-        self._generation = uuid.uuid4().hex
-
-    async def _while_placed(
-        self, placement: PlacementGroup, starting: Coroutine[Any, Any, None]
-    ) -> None:
-        """Let ranks start; a node that dies is noticed late, and would leave them pending."""
-        work = asyncio.ensure_future(starting)
-        try:
-            while not (await asyncio.wait([work], timeout=PLACED_SECONDS))[0]:
-                facts: dict = await asyncio.to_thread(placement_group_table, placement)
-                if facts["state"] != "CREATED":
-                    raise NoRoom(f"{self.setup.named}: the node of its ranks was lost")
-            await work
-        finally:
-            work.cancel()
 
     def _ask_for_place(self) -> PlacementGroup:
         """Room for all ranks on one node; it is kept while ranks come and go."""
@@ -198,6 +200,42 @@ def _standing(name: str) -> PlacementGroup | None:
         return get_placement_group(name)
     except ValueError:
         return None
+
+
+async def while_placed(
+    placement: PlacementGroup, spot: tuple[str, Any], starting: Coroutine[Any, Any, None]
+) -> None:
+    """Let ranks start at ``spot``; raises :class:`PlaceLost` when it is not theirs any more.
+
+    Ray notices a lost node late, and ranks that were sent there are pending until then, or die.
+    """
+    work = asyncio.ensure_future(starting)
+    try:
+        while not (await asyncio.wait([work], timeout=PLACED_SECONDS))[0]:
+            if await find_spot(placement) != spot:
+                raise PlaceLost
+        await work
+    except GroupError as error:
+        silent = isinstance(error.__cause__, ActorUnavailableError)
+        if await _is_taken(placement, spot, NODE_SECONDS if silent else 0.0):
+            raise PlaceLost from error
+        raise
+    finally:
+        work.cancel()
+
+
+async def find_spot(placement: PlacementGroup) -> tuple[str, Any]:
+    """Whether a placement group stands, and the nodes of its bundles: it moves off a lost one."""
+    facts: dict = await asyncio.to_thread(placement_group_table, placement)
+    return facts["state"], facts["bundles_to_node_id"]
+
+
+async def _is_taken(placement: PlacementGroup, spot: tuple[str, Any], seconds: float) -> bool:
+    """Whether a placement group has left ``spot``, or does within so many seconds."""
+    ended = time.monotonic() + seconds
+    while (stands := await find_spot(placement) == spot) and time.monotonic() < ended:
+        await asyncio.sleep(PLACED_SECONDS)
+    return not stands
 
 
 async def bring_up(ranks: list[ActorHandle]) -> None:

@@ -1,5 +1,5 @@
-"""Sweeps over two nodes with GPUs (on paper: the ranks decode on CPUs), with one rank a target and
-with two: a node dies, the driver dies, and nothing is lost."""
+"""Sweeps over two and four nodes with GPUs (on paper: the ranks decode on CPUs), with one rank a
+target and with two: a node dies, the driver dies, the leases' process dies, and nothing is lost."""
 
 import json
 import os
@@ -17,6 +17,7 @@ import yaml
 from ray.cluster_utils import Cluster
 
 from cluster.tracking import Tracking
+from tests.serve.own_processes import kill_own
 from tune.config import SweepConfig
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
@@ -106,6 +107,30 @@ def test_a_lost_node_and_a_killed_driver_cost_nothing(
     rows = check_whole(tmp_path, "wide")
     assert {path.stem for path in stamps} <= {row["key"] for row in rows}
     assert len({row["node"] for row in live_rows(folder)}) == 2
+
+
+def test_four_nodes_of_which_one_is_lost_and_the_process_that_leases_targets_too(
+    cluster: Cluster, start: Start, sweep_config: SweepConfig, tmp_path: Path
+) -> None:
+    first, *_ = [cluster.add_node(**NODE) for _ in range(3)]
+    values = sweep_config.model_dump(mode="json")
+    values["space"] |= {"temperature": [0.0, 0.8], "methods": ["chain"]}
+    values["live"] |= {"trials": 12, "repeats": 2}
+    values["replay"] |= {"trials": 16}
+    values["pool"] = {"gpus_per_rank": 2}  # a node holds one target
+    folder, log = tmp_path / "runs" / "four", tmp_path / "four.log"
+
+    driver = start("four", values)
+    until(lambda: len(nodes_up(log)) == 4 and len(live_rows(folder)) > 0, driver, log)
+    cluster.remove_node(first, allow_graceful=False)
+    before = len(live_rows(folder))
+    until(lambda: len(live_rows(folder)) > before, driver, log)
+    kill_own("LeaseDesk")
+    assert driver.wait(PATIENCE) == 0, log.read_text()
+    assert "the process that leases groups was lost" in log.read_text()
+    assert len(set(nodes_up(log))) == 4
+    rows = check_whole(tmp_path, "four")
+    assert len({row["node"] for row in rows if row["fidelity"] == "live"}) >= 3
 
 
 def nodes_up(log: Path) -> list[str]:
