@@ -28,14 +28,20 @@ AdoptSettings = Annotated[
         help="Any key, as in train_problems=200 or sweep.live.repeats=4; repeatable.",
     ),
 ]
+OWN_SWEEP = Path("configs/sweep.yaml")
+"""The default sweep: in the working folder, where somebody keeps one, else the program's own."""
 NAMED = "A run's id or name, a sweep (runs/NAME, stands for its champion), or models:/NAME@ALIAS."
 
 
 @app.command(epilog="Example: maskahead sweep --config configs/sweep.yaml --name first")
 def sweep(
-    config: Annotated[Path, typer.Option(metavar="FILE", help="YAML; keys as in --set.")] = Path(
-        "configs/sweep.yaml"
-    ),
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=f"YAML; keys as in --set. Default: {OWN_SWEEP}, else the bundled target's.",
+        ),
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="Results go to runs/NAME. Default: the next number.")
     ] = None,
@@ -50,6 +56,8 @@ def sweep(
     from tune.config import SweepConfig
     from tune.sweep import run_sweep
 
+    if config is None:
+        config = OWN_SWEEP if OWN_SWEEP.exists() else Path(__file__).parents[1] / OWN_SWEEP
     plan = load_config(SweepConfig, config, settings or ())
     outcome = run_sweep(plan, name, resume, dry_run, command_line())
     if outcome.folder and outcome.champion is None:

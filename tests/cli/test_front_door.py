@@ -73,6 +73,14 @@ def test_without_a_sweep_there_is_nothing_to_serve_or_to_show(
     assert not Path("runs").exists()
 
 
+def test_a_sweep_needs_no_configuration_and_takes_that_of_the_folder(run: Run) -> None:
+    assert run("sweep", "--dry-run")[0] == 0
+    Path("configs").mkdir()
+    Path("configs/sweep.yaml").write_text("target: {path: somewhere}")
+    code, said = run("sweep", "--dry-run")
+    assert (code, "somewhere" in said) == (2, True)
+
+
 def test_a_table_shows_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     show_table("runs/[mine]", [{"setting [x]": "[bold]", "runs/[/]": 1}])
     shown = capsys.readouterr().out

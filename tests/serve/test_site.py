@@ -14,6 +14,7 @@ from serve.api import build_api
 from serve.keys import VARIABLE, fresh_key
 from serve.service import Service
 from serve.site import HEADERS, PAGE
+from tune.commands import OWN_SWEEP
 
 ROOT = PAGE.parent.parent
 
@@ -47,9 +48,10 @@ def test_where_keys_are_asked_for_the_page_is_not_locked(
     assert asyncio.run(run()) == [200, 200, 401]
 
 
-def test_the_wheel_holds_the_page(tmp_path: Path) -> None:
+def test_the_wheel_holds_the_page_and_the_default_sweep(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())
     assert {f"serve/page/{file.name}" for file in PAGE.iterdir()} <= packed
+    assert OWN_SWEEP.as_posix() in packed
