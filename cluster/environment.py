@@ -56,15 +56,21 @@ def code_digest() -> str:
 
 
 def look_at_nodes() -> dict[str, dict[str, str]]:
-    """The facts of every node that is alive, by its id, told by a process over there; ``error`` of
-    one that does not answer."""
+    """The facts of every node of the cluster, by its id, told by a process over there; ``error`` of
+    one that does not answer though Ray calls it alive."""
     asked = {}
-    for node in ray.nodes():
-        if node["Alive"]:
-            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            asked[node["NodeID"]] = _remote_facts.options(scheduling_strategy=there).remote()
+    for node in _alive():
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        asked[node] = _remote_facts.options(scheduling_strategy=there).remote()
     ready, _ = ray.wait([*asked.values()], num_returns=len(asked), timeout=NODE_SECONDS)
-    return {node: _answer(ref, ref in ready) for node, ref in asked.items()}
+    told = {node: _answer(ref, ref in ready) for node, ref in asked.items()}
+    # Ray notices a lost node late, perhaps by this very question: it is no part of the cluster.
+    still_there = _alive()
+    return {node: facts for node, facts in told.items() if node in still_there}
+
+
+def _alive() -> list[str]:
+    return [node["NodeID"] for node in ray.nodes() if node["Alive"]]
 
 
 def _answer(ref: Any, is_ready: bool) -> dict[str, str]:
@@ -72,7 +78,7 @@ def _answer(ref: Any, is_ready: bool) -> dict[str, str]:
         return {"error": f"no answer within {NODE_SECONDS:g} s"}
     try:
         return fetch(ref)
-    except Exception as error:  # a node that is just dying, or cannot load the program
+    except Exception as error:  # a node that cannot load the program, say
         lines = [line for line in str(error).splitlines() if line.strip()]
         return {"error": f"{type(error).__name__}: {lines[-1].strip() if lines else ''}"}
 
