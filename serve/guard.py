@@ -6,6 +6,7 @@ Plain ASGI, so that nothing lies between a stream and the client that may leave 
 import asyncio
 import re
 import uuid
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -13,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.errors import TOO_LARGE, ApiError, as_api_error
 from serve.journal import Journal, Line
-from serve.keys import Keyring
+from serve.keys import Keyring, is_loopback
 from serve.metrics import Metrics
 from serve.operation import OperationConfig
 
@@ -69,6 +70,15 @@ class Guard:
                 self.journal.close(line)
 
     def _refusal(self, path: str, headers: Headers, line: Line) -> ApiError | None:
+        host = headers.get("host", "")
+        if not (self.keyring or self.operation.allow_no_keys or names_loopback(host)):
+            # A web page whose name was made to point here sends its own name (DNS rebinding).
+            return ApiError(
+                403,
+                f"without API keys only this machine is served, and host {host!r} is not its name; "
+                "valid: localhost, a loopback address, or serve.allow_no_keys=true",
+                code="host_not_allowed",
+            )
         if self.keyring and path not in OPEN_PATHS and not path.startswith(OPEN_BELOW):
             owner = self.keyring.owner(shown_key(headers))
             if owner is None:
@@ -89,6 +99,15 @@ def shown_key(headers: Headers) -> str:
     """The key that a request carries; an empty one for none."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
+
+
+def names_loopback(host: str) -> bool:
+    """Whether a ``Host`` header names the machine itself; clients of HTTP/1.0 may send none."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    return not host or is_loopback(name)
 
 
 def route_of(scope: Scope) -> str:

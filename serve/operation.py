@@ -23,6 +23,9 @@ class OperationConfig(BaseModel):
     """Longest prompt; by default what the target's positions hold."""
     max_answer_tokens: int | None = Field(default=None, ge=1)
     """Most tokens that a request may ask for; by default what the target's positions leave."""
+    max_budget: int = Field(default=64, ge=0)
+    """Most drafts a round that a request may ask for; a larger ``budget`` is refused, but for the
+    one that is served. Drafts of all requests are forwarded together, and take its memory."""
     body_seconds: float = Field(default=30.0, gt=0)
     """In which a body must have arrived (408)."""
     request_seconds: float = Field(default=600.0, gt=0)

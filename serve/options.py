@@ -68,6 +68,14 @@ def decode_options(served: DecodeOptions, request: GenerationRequest, room: int)
         raise invalid(error.errors(), prefix="maskahead") from error
 
 
+def check_budget(options: DecodeOptions, config: ServeConfig) -> None:
+    """Refuse more drafts than a request may ask for (``serve.max_budget``)."""
+    own, most, served = options.budget, config.serve.max_budget, config.decode.budget
+    if isinstance(own, int) and takes(options.method, "budget") and own > most and own != served:
+        message = f"maskahead.budget {own}: this endpoint drafts at most {most} a round, or auto"
+        raise ApiError(400, message, param="maskahead.budget")
+
+
 def _extension(request: GenerationRequest) -> dict[str, Any]:
     own = {key: value for key, value in (request.maskahead or {}).items() if key != EVENTS}
     unknown = sorted(own.keys() - {*EXTENSION})

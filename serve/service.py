@@ -24,7 +24,7 @@ from serve.journal import note
 from serve.merging import Deltas, merge, until_complete
 from serve.metrics import Metrics
 from serve.moves import ServedSettings, check_in_place
-from serve.options import choice_seed, decode_options
+from serve.options import check_budget, choice_seed, decode_options
 from serve.schema import ChatRequest, CompletionRequest, GenerationRequest, Message
 from serve.texts import Prompt
 
@@ -205,6 +205,7 @@ class Service:
         options = decode_options(
             self.config.decode, body, min(room, operation.max_answer_tokens or room)
         )
+        check_budget(options, self.config)
         with refusing(field):
             check_tokens(ids, self.spec, field)
         with refusing("maskahead"):

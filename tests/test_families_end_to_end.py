@@ -77,10 +77,10 @@ def test_every_family_is_served_with_every_method_as_it_decodes_offline(
     check_config(config)
     service = open_service(config)
     client = openai.AsyncOpenAI(
-        base_url="http://test/v1",
+        base_url="http://localhost/v1",
         api_key="none",
         http_client=httpx.AsyncClient(  # pyright: ignore[reportArgumentType]
-            transport=httpx.ASGITransport(build_api(service)), base_url="http://test"
+            transport=httpx.ASGITransport(build_api(service)), base_url="http://localhost"
         ),
     )
 

@@ -46,7 +46,7 @@ def service(serve_config: ServeConfig) -> Iterator[Service]:
 def http(service: Service) -> httpx.AsyncClient:
     """Plain HTTP against the service's own application."""
     return httpx.AsyncClient(
-        transport=httpx.ASGITransport(build_api(service)), base_url="http://test"
+        transport=httpx.ASGITransport(build_api(service)), base_url="http://localhost"
     )
 
 
@@ -54,7 +54,7 @@ def http(service: Service) -> httpx.AsyncClient:
 def client(http: httpx.AsyncClient) -> openai.AsyncOpenAI:
     """OpenAI's client, unchanged."""
     return openai.AsyncOpenAI(
-        base_url="http://test/v1",
+        base_url="http://localhost/v1",
         api_key="none",
         # Typed as the client's own fork of httpx, with the same interface.
         http_client=http,  # pyright: ignore[reportArgumentType]

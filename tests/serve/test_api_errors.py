@@ -167,7 +167,7 @@ def test_a_target_that_has_ended_is_neither_ready_nor_healthy(serve_config: Serv
     ended = open_service(serve_config)
     ended.backend.close()
     transport = httpx.ASGITransport(build_api(ended))
-    http = httpx.AsyncClient(transport=transport, base_url="http://test")
+    http = httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
     async def run() -> list[httpx.Response]:
         paths = ("/healthz", "/readyz")

@@ -90,7 +90,7 @@ def test_settings_that_do_not_fit_are_named(
 
 def test_the_description_of_the_routes_is_served(service: Service) -> None:
     transport = httpx.ASGITransport(build_api(service))
-    http = httpx.AsyncClient(transport=transport, base_url="http://test")
+    http = httpx.AsyncClient(transport=transport, base_url="http://localhost")
     paths = asyncio.run(http.get("/openapi.json")).json()["paths"]
     assert {"/v1/completions", "/v1/chat/completions", "/tokenize", "/metrics"} <= paths.keys()
     responses = paths["/v1/completions"]["post"]["responses"]

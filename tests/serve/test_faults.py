@@ -98,7 +98,7 @@ def test_a_lost_rank_or_drafter_is_told_and_rebuilt(
 
     async def run() -> list[str]:
         transport = httpx.ASGITransport(build_api(service))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             job = http.post("/v1/completions", json=LONG)
             task = asyncio.create_task(job)
             while service.num_answers == 0 or not (await service.backend.stats()).running:

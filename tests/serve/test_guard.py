@@ -31,7 +31,7 @@ def opened(service: Service, monkeypatch: pytest.MonkeyPatch) -> Opened:
         config = service.config.model_copy(update={"serve": operation})
         monkeypatch.setattr(service, "config", config)
         transport = httpx.ASGITransport(build_api(service))
-        return httpx.AsyncClient(transport=transport, base_url="http://test")
+        return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
     return open_with
 
@@ -45,6 +45,28 @@ def lines(tmp_path: Path) -> Callable[[], list[dict[str, Any]]]:
 
 def shown(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8000", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8000", 200),
+        ("", 200),
+        ("evil.example:8000", 403),
+        ("localhost.evil.example", 403),
+        ("[::1", 403),
+    ],
+)
+def test_without_keys_only_requests_that_name_this_machine_are_answered(
+    opened: Opened, host: str, status: int
+) -> None:
+    async def run(http: httpx.AsyncClient) -> int:
+        return (await http.get("/v1/models", headers={"Host": host})).status_code
+
+    assert asyncio.run(run(opened())) == status
+    assert asyncio.run(run(opened(allow_no_keys=True))) == 200
 
 
 def test_with_keys_only_their_owners_are_answered(opened: Opened) -> None:
@@ -106,6 +128,19 @@ def test_prompts_and_answers_are_bounded(opened: Opened) -> None:
     for response, param in ((much, "max_tokens"), (long, "prompt")):
         error = response.json()["error"]
         assert (error["param"], error["code"]) == (param, "context_length_exceeded")
+
+
+def test_drafts_are_bounded_but_for_those_that_are_served(opened: Opened) -> None:
+    async def run(http: httpx.AsyncClient, budget: int | str) -> httpx.Response:
+        own = {"method": "chain", "budget": budget, "ignore_stop": True}
+        return await http.post("/v1/completions", json=BODY | {"maskahead": own})
+
+    http = opened(max_budget=3)
+    for budget in (3, "auto", 4):
+        assert asyncio.run(run(http, budget)).status_code == 200
+    refused = asyncio.run(run(http, 5))
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "maskahead.budget"
 
 
 @pytest.mark.parametrize("stream", [False, True])

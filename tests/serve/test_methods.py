@@ -32,7 +32,7 @@ def service(serve_config: ServeConfig) -> Iterator[Service]:
 
 async def ask(service: Service, fields: dict[str, object]) -> httpx.Response:
     transport = httpx.ASGITransport(build_api(service))
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         body = {"model": service.config.model_name, "prompt": "hello", "max_tokens": 20}
         return await http.post("/v1/completions", json=body | fields)
 

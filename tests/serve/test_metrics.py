@@ -140,7 +140,7 @@ def test_the_dashboard_asks_for_metrics_that_exist(http: httpx.AsyncClient) -> N
 def test_build_api_twice_counts_in_one_place(service: Service) -> None:
     for _ in range(2):
         transport = httpx.ASGITransport(build_api(service))
-        http = httpx.AsyncClient(transport=transport, base_url="http://test")
+        http = httpx.AsyncClient(transport=transport, base_url="http://localhost")
         assert asyncio.run(http.get("/healthz")).status_code == 200
     page = service.metrics.page(None).decode()
     assert 'maskahead_requests_total{route="/healthz",status="200"} 2.0' in page

@@ -42,7 +42,7 @@ def traced(serve_config: ServeConfig, tracking: Tracking) -> Callable[..., list[
         transport = httpx.ASGITransport(build_api(service))
 
         async def run() -> None:
-            async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
                 for body in bodies:
                     await http.post("/v1/completions", json=body)
 

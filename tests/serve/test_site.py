@@ -41,7 +41,7 @@ def test_where_keys_are_asked_for_the_page_is_not_locked(
     transport = httpx.ASGITransport(build_api(service))
 
     async def run() -> list[int]:
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             paths = ("/", "/page/main.js", "/v1/models")
             return [(await http.get(path)).status_code for path in paths]
 
