@@ -4,6 +4,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import ray
@@ -26,7 +27,7 @@ PLACEMENT_SECONDS = 20.0
 START_SECONDS = 300.0
 CLOSE_SECONDS = 5.0
 PLACED_SECONDS = 2.0
-"""Between two looks whether starting ranks still have their place."""
+"""Between two looks whether ranks still have their place."""
 NODE_SECONDS = 40.0
 """In which Ray notices that a node is gone whose processes do not answer."""
 
@@ -66,6 +67,7 @@ class GroupKeeper:
         self._placement: PlacementGroup | None = None
         self._ranks: list[ActorHandle] = []
         self._generation = ""
+        self._watch: asyncio.Task[None] | None = None
 
     async def lead(self, lost: str = "", patience: float = PLACEMENT_SECONDS) -> Lead:
         """The current rank 0; the group is built first if there is none, or if the current one is
@@ -75,6 +77,7 @@ class GroupKeeper:
         when its place did not come free within ``patience`` seconds (it stays asked for), and
         :class:`GroupError` when the ranks do not come up.
         """
+        self._watch = self._watch or asyncio.ensure_future(self._watch_place())
         async with self._building:
             if self._stopped:  # who stood in line behind a building that was stopped
                 raise GroupError(f"target group {self.name} was stopped")
@@ -94,20 +97,41 @@ class GroupKeeper:
     async def stop(self) -> None:
         """Let the ranks end, those that are still starting too, and give back what they held."""
         self._stopped = True
-        if self._work is not None:
-            self._work.cancel()
+        for task in (self._work, self._watch):
+            if task is not None:
+                task.cancel()
         async with self._building:
             if self._ranks:
                 closing = asyncio.ensure_future(self._ranks[0].close.remote())
                 await asyncio.wait([closing], timeout=CLOSE_SECONDS)
             self._kill()
-            if self._placement is not None:
-                remove_placement_group(self._placement)
-                self._placement = None
+            self._give_place_back()
+
+    async def _watch_place(self) -> None:
+        """Give a place back whose node is gone, also when nobody uses the ranks.
+
+        Ray tries to find another one for it again and again, without a pause, before it looks at
+        any other placement group of the whole cluster (its issue 65147): where there is no room,
+        nobody's would ever be placed again.
+        """
+        while True:
+            await asyncio.sleep(PLACED_SECONDS)
+            async with self._building:  # who builds looks for himself
+                with suppress(Exception):  # a head that does not answer now is asked again
+                    await self._leave_lost_node()
+
+    async def _leave_lost_node(self) -> None:
+        if self._placement and (await find_spot(self._placement))[0] == "RESCHEDULING":
+            self._give_place_back()
+
+    def _give_place_back(self) -> None:
+        if self._placement is not None:
+            remove_placement_group(self._placement)
+            self._placement = None
 
     async def _build(self, patience: float) -> None:
-        placement = self._own_room or self._ask_for_place()
         while True:
+            placement = self._own_room or await self._ask_for_place()
             if not await asyncio.to_thread(placement.wait, patience):
                 bundle, tp = self.setup.share.bundle, self.setup.target.tp
                 raise NoRoom(
@@ -118,8 +142,9 @@ class GroupKeeper:
             ranks = self._start_ranks(placement)
             try:
                 await while_placed(placement, spot, bring_up(ranks))
-            except PlaceLost:
-                kill_all(ranks)  # and once more, wherever the placement finds room
+            except PlaceLost:  # and once more, wherever there is room
+                kill_all(ranks)
+                self._give_place_back()
             except BaseException:
                 kill_all(ranks)
                 raise
@@ -139,11 +164,12 @@ class GroupKeeper:
             for rank in range(self.setup.target.tp)
         ]
 
-    def _ask_for_place(self) -> PlacementGroup:
+    async def _ask_for_place(self) -> PlacementGroup:
         """Room for all ranks on one node; it is kept while ranks come and go."""
         self._check_room()
         if self._placement is None:
             self._placement = _standing(self.name)
+        await self._leave_lost_node()
         if self._placement is None:
             bundles = [self.setup.share.bundle for _ in range(self.setup.target.tp)]
             self._placement = placement_group(bundles, strategy="STRICT_PACK", name=self.name)

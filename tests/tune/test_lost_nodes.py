@@ -13,10 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 import yaml
 from ray.cluster_utils import Cluster
+from ray.util.placement_group import placement_group, placement_group_table
 
+from actors.group_setup import Share
+from actors.target_group import TargetGroup, Waiting
 from cluster.tracking import Tracking
+from drafters.config import DrafterConfig
+from models.config import TargetConfig
 from tests.serve.own_processes import kill_own
 from tune.config import SweepConfig
 
@@ -147,6 +153,27 @@ def check_whole(place: Path, name: str) -> list[dict[str, Any]]:
     ids = [run.data.tags["trial_id"] for run in runs if "trial_id" in run.data.tags]
     assert sorted(ids) == sorted(row["key"] for row in rows), "one run each"
     return rows
+
+
+def test_the_place_of_an_idle_target_on_a_lost_node_keeps_nobody_from_being_placed(
+    cluster: Cluster,
+) -> None:
+    node = cluster.add_node(**NODE)
+    ray.init(address=cluster.address, log_to_driver=False)
+    try:
+        target, share = TargetConfig(path="sdar-tiny"), Share(gpus=2)
+        groups = [TargetGroup.create(target, DrafterConfig(), (), share=share) for _ in range(2)]
+        for group in groups:
+            group.bring_up(Waiting())
+        cluster.remove_node(node, allow_graceful=False)
+        until_marked = time.monotonic() + 60
+        while sum(node["Alive"] for node in ray.nodes()) > 1 and time.monotonic() < until_marked:
+            time.sleep(0.5)
+        assert placement_group([{"CPU": 1}]).wait(30)
+        told = [entry["state"] for entry in placement_group_table().values() if entry["name"]]
+        assert sorted(told) == ["CREATED", "REMOVED"]
+    finally:
+        ray.shutdown()
 
 
 def test_three_groups_of_one_rank_do_not_fit_on_one_node_and_use_both(
