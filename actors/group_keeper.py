@@ -1,43 +1,36 @@
 """Who owns the ranks of a target: starts them together, and all of them anew when one is lost."""
 
 import asyncio
-import time
 import uuid
-from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import ActorUnavailableError, RayActorError
-from ray.util.placement_group import (
-    PlacementGroup,
-    get_placement_group,
-    placement_group,
-    placement_group_table,
-    remove_placement_group,
-)
+from ray.exceptions import RayActorError
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from actors.group_setup import GroupSetup, Share, usual_share
+from actors.group_setup import GroupSetup
+from actors.placing import (
+    LOOK_SECONDS,
+    PlaceLost,
+    check_room,
+    find_spot,
+    is_lost,
+    spell,
+    standing,
+    while_placed,
+)
 from actors.target_rank import GroupError, RemoteTargetRank
-from models.config import TargetConfig
 
 PLACEMENT_SECONDS = 20.0
 START_SECONDS = 300.0
 CLOSE_SECONDS = 5.0
-PLACED_SECONDS = 2.0
-"""Between two looks whether ranks still have their place."""
-NODE_SECONDS = 40.0
-"""In which Ray notices that a node is gone whose processes do not answer."""
 
 
 class NoRoom(ValueError):
     """Some node of the cluster could hold the ranks, but others hold its place."""
-
-
-class PlaceLost(Exception):
-    """Ray took the place of starting ranks away, since its node is gone."""
 
 
 class Lead(NamedTuple):
@@ -108,20 +101,15 @@ class GroupKeeper:
             self._give_place_back()
 
     async def _watch_place(self) -> None:
-        """Give a place back whose node is gone, also when nobody uses the ranks.
-
-        Ray tries to find another one for it again and again, without a pause, before it looks at
-        any other placement group of the whole cluster (its issue 65147): where there is no room,
-        nobody's would ever be placed again.
-        """
+        """Leave a lost node, also when nobody uses the ranks (see :mod:`actors.placing`)."""
         while True:
-            await asyncio.sleep(PLACED_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
             async with self._building:  # who builds looks for himself
                 with suppress(Exception):  # a head that does not answer now is asked again
                     await self._leave_lost_node()
 
     async def _leave_lost_node(self) -> None:
-        if self._placement and (await find_spot(self._placement))[0] == "RESCHEDULING":
+        if self._placement and await is_lost(self._placement):
             self._give_place_back()
 
     def _give_place_back(self) -> None:
@@ -166,102 +154,18 @@ class GroupKeeper:
 
     async def _ask_for_place(self) -> PlacementGroup:
         """Room for all ranks on one node; it is kept while ranks come and go."""
-        self._check_room()
-        if self._placement is None:
-            self._placement = _standing(self.name)
+        check_room(self.setup)
+        if self._placement is None:  # but an earlier life of this keeper may have asked for one
+            self._placement = standing(self.name)
         await self._leave_lost_node()
         if self._placement is None:
             bundles = [self.setup.share.bundle for _ in range(self.setup.target.tp)]
             self._placement = placement_group(bundles, strategy="STRICT_PACK", name=self.name)
         return self._placement
 
-    def _check_room(self) -> None:
-        """Refuse at once what no node could hold even when idle."""
-        share, tp = self.setup.share.bundle, self.setup.target.tp
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        if not any(num_fitting(node, share, tp) for node in nodes):
-            best = max(nodes, key=lambda node: min(node.get(k, 0) for k in share), default={})
-            held = spell({kind: best.get(kind, 0.0) for kind in share})
-            raise ValueError(
-                f"{self.setup.named}: its ranks need {spell(share)} each, on one node, and the "
-                f"largest has {held}"
-            )
-
     def _kill(self) -> None:
         kill_all(self._ranks)
         self._ranks = []
-
-
-def group_room(target: TargetConfig) -> list[dict[str, float]]:
-    """The bundles of a place that holds a group's starter, which takes nothing, and its ranks."""
-    return [Share().bundle, *(usual_share(target).bundle for _ in range(target.tp))]
-
-
-def num_fitting(node: Mapping[str, float], share: Mapping[str, float], tp: int) -> int:
-    """How many groups of ``tp`` ranks an idle node holds. A share of a GPU is one of a single GPU:
-    two of them hold four ranks of 0.4, not five."""
-
-    def holds(kind: str, amount: float) -> int:
-        there = node.get(kind, 0.0)
-        if kind == "GPU" and amount < 1:
-            return int(there) * _whole(1 / amount) // tp
-        return _whole(there / (amount * tp))
-
-    return min(holds(kind, amount) for kind, amount in share.items())
-
-
-def _whole(number: float) -> int:
-    """Rounded down, but for what floating point took from it."""
-    return int(number + 1e-9)
-
-
-def spell(amounts: Mapping[str, float]) -> str:
-    """As in ``2 GPUs, 4 CPUs``."""
-    return ", ".join(f"{amount:g} {kind}s" for kind, amount in amounts.items())
-
-
-def _standing(name: str) -> PlacementGroup | None:
-    """The placement that an earlier life of this keeper asked for."""
-    try:
-        return get_placement_group(name)
-    except ValueError:
-        return None
-
-
-async def while_placed(
-    placement: PlacementGroup, spot: tuple[str, Any], starting: Coroutine[Any, Any, None]
-) -> None:
-    """Let ranks start at ``spot``; raises :class:`PlaceLost` when it is not theirs any more.
-
-    Ray notices a lost node late, and ranks that were sent there are pending until then, or die.
-    """
-    work = asyncio.ensure_future(starting)
-    try:
-        while not (await asyncio.wait([work], timeout=PLACED_SECONDS))[0]:
-            if await find_spot(placement) != spot:
-                raise PlaceLost
-        await work
-    except GroupError as error:
-        silent = isinstance(error.__cause__, ActorUnavailableError)
-        if await _is_taken(placement, spot, NODE_SECONDS if silent else 0.0):
-            raise PlaceLost from error
-        raise
-    finally:
-        work.cancel()
-
-
-async def find_spot(placement: PlacementGroup) -> tuple[str, Any]:
-    """Whether a placement group stands, and the nodes of its bundles: it moves off a lost one."""
-    facts: dict = await asyncio.to_thread(placement_group_table, placement)
-    return facts["state"], facts["bundles_to_node_id"]
-
-
-async def _is_taken(placement: PlacementGroup, spot: tuple[str, Any], seconds: float) -> bool:
-    """Whether a placement group has left ``spot``, or does within so many seconds."""
-    ended = time.monotonic() + seconds
-    while (stands := await find_spot(placement) == spot) and time.monotonic() < ended:
-        await asyncio.sleep(PLACED_SECONDS)
-    return not stands
 
 
 async def bring_up(ranks: list[ActorHandle]) -> None:

@@ -19,9 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from ray.exceptions import RayActorError
 from ray.util.placement_group import placement_group_table
 
-from actors.group_keeper import num_fitting
 from actors.group_setup import Share, usual_share
 from actors.lease_desk import Leases
+from actors.placing import num_fitting
 from actors.remote_calls import fetch
 from actors.target_group import PREFIX, TargetGroup, Waiting
 from actors.target_rank import GroupError

@@ -11,8 +11,8 @@ from fastapi import FastAPI
 from ray import serve
 from ray.serve import Application
 
-from actors.group_keeper import group_room
 from actors.loading import absolute_paths, check_ranks_fit, check_target
+from actors.placing import group_room
 from cluster.configuration import validate
 from decoders.options import DRAFT_FREE, ORACLES, PROPOSERS
 from decoders.proposers.registry import check_drafters

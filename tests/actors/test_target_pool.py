@@ -16,8 +16,9 @@ from ray.util.placement_group import (
     remove_placement_group,
 )
 
-from actors.group_keeper import GroupKeeper, NoRoom, num_fitting
+from actors.group_keeper import GroupKeeper, NoRoom
 from actors.group_setup import GroupSetup, Share, usual_share
+from actors.placing import num_fitting
 from actors.target_group import PREFIX, GroupGone, TargetGroup, Waiting
 from actors.target_pool import PoolConfig, TargetPool
 from actors.target_rank import GroupError
