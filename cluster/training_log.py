@@ -9,6 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 
+from cluster.log_queue import LogQueue
 from cluster.tracking import DataSource, Tracking
 from cluster.tracking.registry import Registered, Version, register, version_tagged
 from models.digests import digest
@@ -39,16 +40,24 @@ def train_logged(
     command: str,
 ) -> tuple[Path, Registered]:
     """Train, log it as one run (an interrupted training goes on in its own), and register the
-    drafter as a version; returns its folder and the version."""
+    drafter as a version; returns its folder and the version. A store that goes away meanwhile is
+    waited for until the end: only then ``RuntimeError``."""
     run_id = begin(kind, config, tracking, command)
+
+    def log(facts: dict) -> None:
+        tracking.log(run_id, {}, numbers(facts), {}, step=facts["step"])
+
+    remedy = f"the drafter is in {config.out}: start the store again, and the same command logs it"
+    queue = LogQueue(log, lambda text: report({"note": text}), "steps", remedy)
 
     def report_and_log(facts: dict) -> None:
         report(facts)
-        if found := numbers(facts):
-            tracking.log(run_id, {}, found, {}, step=facts["step"])
+        if numbers(facts):
+            queue.add(facts)
 
     with tracking.lasting(run_id):
         out = train(report_and_log)
+        queue.flush()
         version = conclude(kind, config, out, tracking, run_id)
     return out, version
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.target_pool import TargetPool
+from cluster.log_queue import LogQueue
 from decoders.options import Acceptance, DecodeOptions
 from decoders.trace_store import TraceStore
 from tune.champion import best_replayed, choose_live
@@ -14,7 +15,6 @@ from tune.check import Checked
 from tune.config import SweepConfig
 from tune.cost import CostCurve, measure_cost
 from tune.folder import REPLAYED, SweepFolder
-from tune.log_queue import LogQueue
 from tune.logbook import Logbook
 from tune.plan import live_seconds
 from tune.progress import SweepProgress
@@ -37,7 +37,7 @@ class Running:
     pool: TargetPool
     results: Results
     logbook: Logbook
-    queue: LogQueue
+    queue: LogQueue[TrialRow]
     progress: SweepProgress
 
     def take(self, row: TrialRow) -> None:

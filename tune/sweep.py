@@ -10,6 +10,7 @@ from typing import Any
 
 from actors.target_pool import TargetPool
 from cluster.configuration import RUNS
+from cluster.log_queue import LogQueue
 from cluster.session import Resources, session
 from cluster.tracking import DataSource, Tracking
 from cluster.tracking.machine import machine_metrics
@@ -20,7 +21,6 @@ from tune.config import SweepConfig
 from tune.estimate import estimate_forward
 from tune.folder import CONFIG, FINISHED, SweepFolder, held, open_folder
 from tune.keys import trial_key
-from tune.log_queue import LogQueue
 from tune.logbook import Logbook
 from tune.plan import plan
 from tune.progress import SweepProgress
@@ -105,7 +105,8 @@ def sweep(
     logbook = Logbook(tracking, folder.sweep_id, f"{RUNS}/{folder.name}", target, data)
     logbook.describe(config.space.model_dump(mode="json"), flat_tags(results.facts))
     logbook.log_files([folder.path / CONFIG])
-    queue = LogQueue(logbook.log, progress.note)
+    remedy = "all results are on disk: start the store again, and --resume"
+    queue = LogQueue(logbook.log, progress.note, "trials", remedy)
     running = Running(checked, found, folder, pool, results, logbook, queue, progress)
     with tracking.lasting(logbook.parent):
         with machine_metrics(tracking, logbook.parent):

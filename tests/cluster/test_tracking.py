@@ -13,7 +13,7 @@ import pytest
 from cluster.tracking import ChildRun, DataSource, Tracking, tracking_uri
 from cluster.tracking.machine import gpus, machine_metrics
 from cluster.tracking.uri import database_file, shown_uri
-from tests.tune.test_log_queue import away
+from tests.cluster.test_log_queue import away
 
 DATA = DataSource("heldout", "abc123", '{"seed": 7}')
 ROOT = Path(__file__).parents[2]

@@ -1,6 +1,7 @@
 """What a drafter's training leaves in the store, on tiny real trainings."""
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from cluster.training_log import DRAFTER_FORMAT, by_step, find_registered, train
 from drafters.bundle import load_order_model
 from models.digests import digest
 from tasks.train_order import TrainOrderConfig, train_order
+from tests.cluster.test_log_queue import away
 from tests.tasks.test_train_order import config as tiny_config
 from tests.text_target import save_text_target
 
@@ -85,6 +87,24 @@ def test_a_training_that_was_cut_short_goes_on_in_its_run_and_a_new_one_has_its_
     assert "error" not in tracking.get(cut.run_id).tags, "it went well in the end"
     _, again = train_logged("order", slower, trained, ignore, tracking, COMMAND)
     assert again.run_id != cut.run_id
+
+
+def test_a_store_that_is_away_in_the_middle_of_a_training_gets_every_step_afterwards(
+    config: TrainOrderConfig, tmp_path: Path
+) -> None:
+    tracking = Tracking(f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "artifacts")
+    told: list[dict] = []
+
+    def trained(report: Callable[[dict], None]) -> Path:
+        report({"step": 1, "of": 2, "loss": 3.0})
+        with away(tmp_path, "metrics"):
+            report({"step": 2, "of": 2, "loss": 2.0})
+        return Path(config.out)  # of the first test
+
+    _, version = train_logged("order", config, trained, told.append, tracking, COMMAND)
+    assert "1 steps wait for it" in told[-1]["note"]
+    history = tracking.client.get_metric_history(version.run_id, "loss")
+    assert [(metric.step, metric.value) for metric in history] == [(1, 3.0), (2, 2.0)]
 
 
 def test_depths_of_a_card_are_steps_and_names_keep_their_dots() -> None:

@@ -1,4 +1,4 @@
-"""A tracking store that goes away in the middle of a sweep, and comes back or does not."""
+"""A tracking store that goes away in the middle of some work, and comes back or does not."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cluster import log_queue
+from cluster.log_queue import LogQueue
 from cluster.tracking import DataSource, Tracking
 from tests.tune.rows import chain, row, standard
-from tune import log_queue
-from tune.log_queue import LogQueue
 from tune.logbook import Logbook
 
 ROWS = [row("a", standard()), row("b", chain(2)), row("c", chain(4))]
@@ -43,7 +43,7 @@ def test_rows_wait_for_a_store_that_is_away_and_come_in_once_each(
     monkeypatch.setattr(log_queue, "RETRY_SECONDS", 0.0)
     told: list[str] = []
     logbook = Logbook(tracking, table, "runs/one", "tiny", DataSource("heldout", "1", "{}"))
-    queue = LogQueue(logbook.log, told.append)
+    queue = LogQueue(logbook.log, told.append, "trials", "--resume")
     queue.add(ROWS[0])
     with away(store, table):
         queue.add(ROWS[1])
