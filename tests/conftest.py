@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+import cluster  # noqa: F401  # before anything imports Ray: no test may join whatever runs here
 from models.checkpoint import save_checkpoint
 from models.spec import TargetSpec
 from models.target import Target
