@@ -19,7 +19,7 @@ from cluster.tracking.uri import shown_uri
 from tune.check import Checked, check
 from tune.config import SweepConfig
 from tune.estimate import estimate_forward
-from tune.folder import CONFIG, FINISHED, SweepFolder, held, open_folder
+from tune.folder import CONFIG, FINISHED, SweepFolder, check_name, held, open_folder
 from tune.keys import trial_key
 from tune.logbook import Logbook
 from tune.plan import plan
@@ -50,6 +50,8 @@ def run_sweep(
     Raises ``ValueError`` for bad input, before anything is started.
     """
     runs, console = RUNS.resolve(), open_console()
+    if name is not None:
+        check_name(name)
     checked = check(config, runs)
     forward = estimate_forward(config, checked.spec, runs)
     stages = plan(checked.config, forward.seconds)

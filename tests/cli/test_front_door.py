@@ -75,6 +75,7 @@ def test_without_a_sweep_there_is_nothing_to_serve_or_to_show(
 
 def test_a_sweep_needs_no_configuration_and_takes_that_of_the_folder(run: Run) -> None:
     assert run("sweep", "--dry-run")[0] == 0
+    assert run("sweep", "--dry-run", "--name", "../elsewhere")[0] == 2
     Path("configs").mkdir()
     Path("configs/sweep.yaml").write_text("target: {path: somewhere}")
     code, said = run("sweep", "--dry-run")
