@@ -2,7 +2,7 @@
 
 Starts ``maskahead serve`` as its user would, sends short and long, streamed and plain, sampled and
 greedy requests, some of which are left in the middle, and reads the resident memory of all its
-processes meanwhile. ``python -m benchmarks.soak --minutes 20 --out soak.json`` writes the samples
+processes meanwhile. ``python -m benchmarks.soak --minutes 60 --out soak.json`` writes the samples
 and, for all processes together and for those that hold the target, the slope with its 95 % interval
 and a verdict: ``flat`` where memory grows by at most ``--most-growth`` percent an hour, ``grows``
 where by more, ``undecided`` where the interval holds both. Exits with 0 only where all of it is
@@ -140,7 +140,7 @@ def judged(samples: Sequence[Sample], most_percent: float) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--config", type=Path, help="A best.yaml; default: the bundled target.")
     parser.add_argument("--most-growth", type=float, default=3.0, help="Percent an hour.")
