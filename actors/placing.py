@@ -2,8 +2,8 @@
 
 Ray notices a lost node late. Then it looks for another one for the placement groups that stood
 there: again and again, without a pause, and before it looks at any other of the whole cluster (its
-issue 65147). Where there is no room nobody's would ever be placed again, so such a place is given
-back.
+pull requests 65007 and 65970 are about that). Where there is no room nobody's would ever be placed
+again, so such a place is given back.
 """
 
 import asyncio
