@@ -19,16 +19,30 @@ LEFT_OUT = ("**/__pycache__", "**/*.pyc", "**/.venv", "**/.git", "**/runs", "**/
 
 def find_head(address: str) -> str:
     """The address that ``cluster.address`` stands for: with ``auto``, that of the cluster which
-    this folder's ``maskahead cluster up`` started or joined, else whatever Ray finds on this
-    machine.
+    this folder's ``maskahead cluster up`` started or joined, else what Ray finds on this machine,
+    which may have ended: Ray remembers the last one.
 
-    Raises ``ValueError`` for what is no address.
+    Raises ``ValueError`` for what is no address, or where ``auto`` finds none.
     """
     if address == AUTO:
         node = own_node()
-        return node.address if node is not None and node.alive else AUTO
+        return node.address if node is not None and node.alive else _found_by_ray()
     check_address(address, "cluster.address", "local, auto, or ")
     return address
+
+
+def _found_by_ray() -> str:
+    from ray._private.services import canonicalize_bootstrap_address
+
+    try:
+        found = canonicalize_bootstrap_address(AUTO)
+    except ConnectionError:
+        found = None
+    if found is None:
+        raise ValueError(
+            "cluster.address 'auto': no Ray runs on this machine; `maskahead cluster up` starts one"
+        )
+    return found
 
 
 def check_address(address: str, named: str, beside: str = "") -> None:

@@ -79,8 +79,7 @@ def attach(config: ClusterConfig) -> None:
     """Join a cluster that runs."""
     address = find_head(config.address)
     use_token()
-    if address != AUTO:
-        check_head(address, "cluster.address")
+    check_head(address, "cluster.address auto:" if config.address == AUTO else "cluster.address")
     shipped = shipped_code() if config.ship_code else None
     try:
         ray.init(

@@ -9,7 +9,8 @@ import pytest
 import ray
 from pydantic import ValidationError
 
-from cluster.session import ClusterConfig, Resources, session
+from cluster.session import ClusterConfig, Resources, attach, session
+from tests.cluster.test_tracking_server import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,6 +57,15 @@ def test_resources_are_told_in_a_line(ray_cluster: Resources) -> None:
     assert ray_cluster.nodes == 1
     assert ray_cluster.cpus == 4
     assert str(ray_cluster).startswith("1 node, 4 CPUs, 0 GPUs, ")
+
+
+def test_a_head_that_ray_remembers_but_that_has_ended_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a folder without a cluster of its own
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port()}")
+    with pytest.raises(ValueError, match=r"cluster.address auto: .*no Ray head answers there"):
+        attach(ClusterConfig(address="auto"))
 
 
 def test_unknown_keys_are_refused() -> None:
