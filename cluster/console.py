@@ -5,7 +5,13 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PLAIN_WIDTH = 120
+"""Columns where the output is no terminal."""
 
 # rich is imported where it prints, so that commands start fast.
 
@@ -45,10 +51,20 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
+def open_console() -> "Console":
+    """Stdout; its tables fold at ``PLAIN_WIDTH`` and not before when they go to a file, and what
+    stands in brackets (a folder's name) is no markup."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = max(console.width, PLAIN_WIDTH)
+    return console
+
+
 def show_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Rows as a table on stdout, a column for every key that a row has."""
     from rich.box import SIMPLE
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
@@ -57,7 +73,7 @@ def show_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
         table.add_column(key, justify="right" if index else "left", overflow="fold")
     for row in rows:
         table.add_row(*(plain(row.get(key)) for key in keys))
-    Console(markup=False).print(table)  # what a cell says in brackets is no markup
+    open_console().print(table)
 
 
 def plain(value: Any) -> str:

@@ -17,7 +17,9 @@ def run_app(app: typer.Typer, argv: Sequence[str] | None) -> int:
     """Run the command that ``argv`` (default: the process's own words) asks for; its exit code."""
     if argv is None:  # a process of its own: being told to end is an interrupt too
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = [
+        "--help" if word == "-h" else word for word in (sys.argv[1:] if argv is None else argv)
+    ]
     debug = "--debug" in words
     try:
         code = app([w for w in words if w != "--debug"], "maskahead", standalone_mode=False) or 0
@@ -25,6 +27,8 @@ def run_app(app: typer.Typer, argv: Sequence[str] | None) -> int:
         code = INTERRUPTED
     except typer.TyperException as error:
         message = getattr(error, "format_message", error.__str__)()
+        if not message:  # a group without a command: it has shown its help
+            return BAD_INPUT
         return _fail(BAD_INPUT, error, message, debug)
     except ValueError as error:
         return _fail(BAD_INPUT, error, str(error), debug)

@@ -19,17 +19,6 @@ SHOWN = ("setting", "NFE", "NFE factor", "tokens/s", "speed-up", "certificate", 
 ROOMY = (*SHOWN[:5], "speed 95 %", *SHOWN[5:], "95 %")
 """Shown where there is room: with intervals."""
 WIDE = 100
-PLAIN_WIDTH = 120
-"""Columns where the output is no terminal."""
-
-
-def open_console() -> Console:
-    """Stdout; its tables do not fold when they go to a file, and brackets (of a folder's name) are
-    no markup."""
-    console = Console(highlight=False, markup=False)
-    if console.is_terminal:
-        return console
-    return Console(highlight=False, markup=False, width=PLAIN_WIDTH)
 
 
 def print_plan(config: SweepConfig, stages: Sequence[Stage], source: str, console: Console) -> None:

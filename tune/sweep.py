@@ -10,6 +10,7 @@ from typing import Any
 
 from actors.target_pool import TargetPool
 from cluster.configuration import RUNS
+from cluster.console import open_console
 from cluster.log_queue import LogQueue
 from cluster.session import Resources, session
 from cluster.tracking import DataSource, Tracking
@@ -29,7 +30,7 @@ from tune.registered import lineage_of, register_best
 from tune.results import Results
 from tune.row import TrialRow
 from tune.stages import Running, run_stages
-from tune.summary import open_console, print_outcome, print_plan
+from tune.summary import print_outcome, print_plan
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,9 @@ def info(
         bool, typer.Option("--digest", help="Also digest the weights, which reads all of them.")
     ] = False,
 ) -> None:
-    """Say what a checkpoint is, and on which device, in which dtype and on how many ranks it fits;
-    nothing is loaded, and of a hub id only the small files are fetched."""
+    """Say what a checkpoint is, and on which device, in which dtype and on how many ranks it fits.
+
+    Nothing is loaded, and of a hub id only the small files are fetched."""
     from decoders.options import LARGEST_BUDGET, DecodeOptions
     from models.describe import describe_target
     from models.devices import all_devices

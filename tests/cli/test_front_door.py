@@ -30,6 +30,16 @@ def test_every_help_teaches_with_an_example(
     assert re.search(r"Examples?: maskahead", capsys.readouterr().out)
 
 
+@pytest.mark.parametrize("words", [["sweep", "-h"], ["cluster", "-h"], [], ["cluster"]])
+def test_help_is_there_in_short_and_where_no_command_is_named(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert maskahead.main(words) == (0 if words[1:] else 2)
+    shown = capsys.readouterr()
+    assert "Example: maskahead" in shown.out + shown.err
+    assert "error" not in shown.err
+
+
 def test_a_help_shows_what_is_to_be_typed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     for command, typed in {
         "replay": "{decode.method: [chain, order], decode.budget: [4, 8]}",
@@ -86,6 +96,14 @@ def test_a_table_shows_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) 
     show_table("runs/[mine]", [{"setting [x]": "[bold]", "runs/[/]": 1}])
     shown = capsys.readouterr().out
     assert all(text in shown for text in ("runs/[mine]", "setting [x]", "[bold]", "runs/[/]"))
+
+
+def test_a_table_that_goes_to_a_file_is_not_folded_to_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    show_table("", [{f"column {number}": number for number in range(10)}])
+    assert "column 0  column 1" in capsys.readouterr().out
 
 
 def test_a_target_that_is_not_there_is_named_with_the_bundled_ones(run: Run) -> None:
