@@ -12,6 +12,9 @@ import httpx
 
 from benchmarks.load.config import Endpoint
 
+SAID = 200
+"""Bytes that are kept of what an endpoint says in another shape than OpenAI's."""
+
 
 @dataclass(frozen=True)
 class Question:
@@ -35,6 +38,8 @@ class Sample:
     seconds: float
     late: float = 0.0
     error: str | None = None
+    said: str = ""
+    """What the endpoint answered in place of a stream."""
     first_text: float | None = None
     gaps: tuple[float, ...] = ()
     tokens: int = 0
@@ -50,7 +55,12 @@ class Sample:
 
 
 class Failed(Exception):
-    """A request that got no answer; its text is the error's kind."""
+    """A request that got no answer: the error's kind, and what the endpoint said."""
+
+    def __init__(self, kind: str, said: str = "") -> None:
+        super().__init__(kind)
+        self.kind = kind
+        self.said = said
 
 
 @dataclass
@@ -89,11 +99,12 @@ async def ask(
     started = perf_counter()
     answer = _Answer(started, [])
     error: str | None = None
+    said = ""
     try:
         async with asyncio.timeout(timeout):
             await _read(client, endpoint, question, answer)
     except Failed as failure:
-        error = str(failure)
+        error, said = failure.kind, failure.said
     except (TimeoutError, httpx.TimeoutException):
         error = "timeout"
     except httpx.ConnectError:
@@ -107,6 +118,7 @@ async def ask(
         seconds=perf_counter() - started,
         late=0.0 if due is None else max(0.0, started - began - due),
         error=error,
+        said=said,
         first_text=arrivals[0] if arrivals else None,
         gaps=tuple(b - a for a, b in pairwise(arrivals)),
         tokens=answer.tokens or 0,
@@ -124,7 +136,7 @@ async def _read(
         body["maskahead"] = endpoint.send
     async with client.stream("POST", f"{endpoint.url}/{route}", json=body) as response:
         if response.status_code != httpx.codes.OK:
-            raise Failed(f"http {response.status_code}")
+            raise Failed(f"http {response.status_code}", _message(await response.aread()))
         async for data in _event_data(response):
             if data == b"[DONE]":
                 break
@@ -136,6 +148,14 @@ async def _read(
         raise Failed("cut off")
     if answer.tokens is None:
         raise Failed("no usage")
+
+
+def _message(body: bytes) -> str:
+    """What an error's body says: OpenAI's message, or the beginning of any other text."""
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return " ".join(body[:SAID].decode(errors="replace").split())
 
 
 async def _event_data(response: httpx.Response) -> AsyncIterator[bytes]:

@@ -28,7 +28,7 @@ Against = Annotated[
 ]
 Send = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="The requests' field maskahead; repeatable."),
+    typer.Option(metavar="KEY=VALUE", help="In the requests' field maskahead, as in method=order."),
 ]
 Model = Annotated[str | None, typer.Option(help="Default: what the endpoint lists.")]
 
@@ -95,8 +95,9 @@ def load(
 ) -> None:
     """Load an endpoint with real prompts: throughput, latencies, goodput; or compare two.
 
-    Every request ends as an answer or as an error that is counted by its kind. Times are the
-    client's; a token's is the time after the first text over the tokens behind the first.
+    Every request ends as an answer or as an error that is counted by its kind.
+    Times are the client's; a token's is the time after the first text over the
+    tokens behind the first.
     """
     from benchmarks.load.config import read_config
     from benchmarks.load.run import run_load
@@ -152,11 +153,13 @@ def _levels(concurrency: str | None, rate: str | None) -> dict[str, Any]:
 
 def _show(found: dict[str, Any]) -> None:
     """The tables of ``load.json``."""
-    from benchmarks.load.tables import ratio_rows, same_texts, table_rows
+    from benchmarks.load.tables import errors_said, ratio_rows, same_texts, table_rows
 
     models = " and ".join(dict.fromkeys(found["models"].values()))
     requests = found["settings"]["requests"]
     show_table(f"{models}, {requests} requests a level; latencies: p50 p95 p99", table_rows(found))
+    for line in errors_said(found):
+        say(line)
     if ratios := ratio_rows(found):
         show_table("url / against, with its 95 % interval", ratios)
         say(same_texts(found))

@@ -119,8 +119,10 @@ class _Run:
     async def warm_up(self, endpoint: Endpoint, warm: Sequence[Question]) -> None:
         samples = [await self.send(endpoint, each, 0.0, None) for each in warm]
         if samples and all(sample.error for sample in samples):
-            kinds = ", ".join(sorted({sample.error for sample in samples if sample.error}))
-            raise RuntimeError(f"{endpoint.name} {endpoint.url}: no warm-up was answered ({kinds})")
+            told = "; ".join(
+                sorted({f"{each.error}: {each.said}".rstrip(": ") for each in samples})
+            )
+            raise RuntimeError(f"{endpoint.name} {endpoint.url}: no warm-up was answered ({told})")
 
     async def turn(
         self, endpoint: Endpoint, level: float, questions: Sequence[Question], number: int

@@ -56,6 +56,7 @@ def summarize(turns: Sequence[Turn], limits: Limits) -> dict[str, Any]:
         "requests": len(samples),
         "answered": len(answered),
         "errors": dict(errors),
+        "said": {sample.error: sample.said for sample in reversed(samples) if sample.said},
         "duration": round(seconds, 6),
         "requests_per_second": round(len(answered) / seconds, 6),
         "tokens_per_second": round(tokens / seconds, 6),

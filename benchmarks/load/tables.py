@@ -28,6 +28,17 @@ def table_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
+def errors_said(found: dict[str, Any]) -> list[str]:
+    """What an endpoint said first of each kind of error, a line for each."""
+    lines = (
+        f"{name}, {kind}: {said}"
+        for level in found["levels"]
+        for name, own in level["endpoints"].items()
+        for kind, said in own["said"].items()
+    )
+    return list(dict.fromkeys(lines))
+
+
 def _spread(values: dict[str, float] | None, scale: float = 1) -> str | None:
     """p50, p95 and p99."""
     return (
