@@ -86,10 +86,14 @@ def invalid(problems: Sequence[Mapping[str, Any]], prefix: str = "") -> ApiError
         return ApiError(400, f"the body is not JSON: {problem['ctx']['error']}", code="bad_json")
     if problem["type"] == "extra_forbidden":
         return ApiError(400, f"unknown field: {param}", param=param, code="unknown_parameter")
+    if not param:  # the body as a whole: an array, or what its header does not call JSON
+        return ApiError(
+            400, "the body must be a JSON object, sent as Content-Type: application/json"
+        )
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "missing":
         return ApiError(400, f"{param}: {message}", param=param, code="missing_parameter")
-    return ApiError(400, f"{param}: {message}" if param else message, param=param or None)
+    return ApiError(400, f"{param}: {message}", param=param)
 
 
 def as_api_error(error: Exception) -> ApiError:

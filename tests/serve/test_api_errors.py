@@ -88,6 +88,17 @@ def test_everything_else_gets_that_shape_too(
     assert response.json()["error"]["code"] == code
 
 
+@pytest.mark.parametrize(
+    ("content", "kind"), [("[1]", "application/json"), ("{}", "application/x-www-form-urlencoded")]
+)
+def test_a_body_that_is_no_json_object_is_told_what_it_must_be(
+    http: httpx.AsyncClient, content: str, kind: str
+) -> None:
+    sent = http.post("/v1/completions", content=content, headers={"Content-Type": kind})
+    message = asyncio.run(sent).json()["error"]["message"]
+    assert message == "the body must be a JSON object, sent as Content-Type: application/json"
+
+
 @pytest.fixture
 def break_after(service: Service, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Let the target's forwards fail once some of them have gone well."""
