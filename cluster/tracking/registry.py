@@ -124,7 +124,9 @@ def _known(tracking: Tracking, model: str) -> str:
     if model not in found:
         return f"models {', '.join(sorted(found))}" if found else "no models"
     aliases = ", ".join(f"@{alias}" for alias in sorted(found[model].aliases)) or "no aliases"
-    return f"{model}/1 to /{_newest(tracking, model)} and {aliases}"
+    newest = int(_newest(tracking, model))
+    versions = f"{model}/1" if newest == 1 else f"{model}/1 to /{newest}"
+    return f"{versions} and {aliases}"
 
 
 def _newest(tracking: Tracking, model: str) -> str:
