@@ -79,7 +79,8 @@ def attach(config: ClusterConfig) -> None:
     """Join a cluster that runs."""
     address = find_head(config.address)
     use_token()
-    check_head(address, "cluster.address auto:" if config.address == AUTO else "cluster.address")
+    standing = " auto, which stands for" if config.address == AUTO else ""
+    check_head(address, f"cluster.address{standing}")
     shipped = shipped_code() if config.ship_code else None
     try:
         ray.init(

@@ -64,7 +64,9 @@ def test_a_head_that_ray_remembers_but_that_has_ended_is_refused_at_once(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # a folder without a cluster of its own
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port()}")
-    with pytest.raises(ValueError, match=r"cluster.address auto: .*no Ray head answers there"):
+    with pytest.raises(
+        ValueError, match=r"cluster.address auto, which stands for .*no Ray head answers there"
+    ):
         attach(ClusterConfig(address="auto"))
 
 
