@@ -83,14 +83,16 @@ def test_a_parent_is_found_again_by_its_sweep(tracking: Tracking) -> None:
 def test_each_child_holds_its_own_parameters_metrics_and_data(tracking: Tracking) -> None:
     parent = tracking.parent("children", "children")
     ids = [
-        tracking.log_child(parent, child(name, nfe=value), DATA, None)
-        for name, value in (("a", 1.0), ("b", 2.0))
+        tracking.log_child(
+            parent, replace(child(name, nfe=value), params={knob: value}), DATA, None
+        )
+        for name, knob, value in (("a", "budget", 1.0), ("b", "gamma", 2.0))
     ]
-    for run_id, value in zip(ids, (1.0, 2.0), strict=True):
+    for run_id, knob, value in zip(ids, ("budget", "gamma"), (1.0, 2.0), strict=True):
         run = tracking.client.get_run(run_id)
         assert run.info.status == "FINISHED"
         assert (run.info.start_time, run.info.end_time) == (100_000, 107_500), "the trial's own"
-        assert run.data.params == {"budget": "4"}
+        assert run.data.params == {knob: str(value)}
         assert run.data.metrics == {"nfe": value}
         assert run.data.tags["mlflow.parentRunId"] == parent
         assert run.inputs is not None

@@ -133,6 +133,10 @@ def test_a_floor_leaves_only_heavy_nodes() -> None:
     for kept, every in zip(floored, free, strict=True):
         assert {d.state for d in kept} <= {d.state for d in every}
         assert all(draft.mass >= 0.1 for draft in kept)
+    assert all(len(kept) < 12 for kept in floored), "the floor ends drafting, and not the budget"
+    assert same(floored, proposer.propose(views_of(gamma=0.1, budget=60))), (
+        "so more changes nothing"
+    )
 
 
 def same(a: list[list[Draft]], b: list[list[Draft]]) -> bool:

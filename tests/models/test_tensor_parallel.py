@@ -38,7 +38,9 @@ def share(dtype: torch.dtype, ranks: Ranks) -> AnyTarget:
 def follower(port: int, dtype: torch.dtype) -> None:
     torch.set_num_threads(1)
     ranks = join_ranks(reach_store(port), rank=1, size=2, device="cpu", timeout=PATIENCE)
-    follow(share(dtype, ranks), ranks)
+    target = share(dtype, ranks)
+    follow(target, ranks)
+    assert not target.open_slots, "what rank 0 gave back is given back here too"
     leave_ranks()
 
 
@@ -155,6 +157,19 @@ def test_copies_that_become_the_prefix_do_so_on_both_ranks(
     assert tokens(two) == tokens(outputs(alone, decoding.draft_free()))
     crossing = [r for result in one for r in result.rounds if len({p // 4 for p in ends(r)}) > 1]
     assert crossing
+
+
+def test_twenty_runs_that_are_stopped_early_leave_no_prefix_on_any_rank(
+    leader: LeadingTarget,
+) -> None:
+    """The other rank's own look is at the end of ``follower``."""
+    decoding = options("chain")
+    requests = [Request(str(index), PROMPTS[-1], decoding) for index in range(4)]
+    for _ in range(20):
+        for _ in decode(Decoder(leader, {"chain": ChainProposer()}), requests, 2):
+            assert leader.local.open_slots
+            break
+        assert not leader.local.open_slots
 
 
 def ends(round: Round) -> list[int]:

@@ -92,6 +92,8 @@ def check_runs(outcome: SweepOutcome, best_run: str | None, place: Path) -> None
     assert version.tags["traces"] == parents[0].data.tags["digests.traces"]
     for row in outcome.rows:
         [run] = [run for run in children if run.data.tags["trial_id"] == row.key]
+        own = {"fidelity": row.fidelity, "method": row.options.method, "cap": str(row.options.cap)}
+        assert run.data.params.items() >= own.items()
         assert abs(run.info.start_time / 1000 - row.started) < 0.01
         assert abs((run.info.end_time - run.info.start_time) / 1000 - row.seconds) < 0.01
     assert any(name.startswith("system/") for name in parents[0].data.metrics)
