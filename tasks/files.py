@@ -17,6 +17,7 @@ from decoders.refusals import check_request
 from models.invalid import one_line
 from models.spec import TargetSpec
 from models.text import TextCodec
+from tasks.whole import read_back
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,8 @@ class ResultsFile:
                 f"{self.path} exists and no {self.side.name} says what wrote it; choose another "
                 "file, or move it away"
             )
-        old = flat(json.loads(self.side.read_text(encoding="utf-8")))
+        remedy = "choose another file for the results, or move both away"
+        old = flat(read_back(self.side, lambda data: {**json.loads(data)}, remedy))
         new = flat(self.run)
         for key in old.keys() | new.keys():
             if old.get(key) != new.get(key):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.files import flat
-from tasks.whole import write_whole
+from tasks.whole import read_back, write_whole
 from tune.config import SweepConfig
 from tune.cost import CostCurve
 from tune.row import TrialRows
@@ -40,7 +40,13 @@ class SweepFolder:
         return str(self._config()["sweep_id"])
 
     def _config(self) -> dict[str, Any]:
-        return json.loads((self.path / CONFIG).read_bytes())
+        remedy = "put a copy back, or start another sweep"
+        return read_back(self.path / CONFIG, lambda data: {**json.loads(data)}, remedy)
+
+    @property
+    def config(self) -> SweepConfig:
+        """The configuration that it began with."""
+        return SweepConfig.model_validate(self._config()["config"])
 
     def claim(self, identity: Mapping[str, Any]) -> None:
         """Keep the digests of what the sweep reads, from its beginning on.
@@ -51,7 +57,9 @@ class SweepFolder:
         if not path.exists():
             self.write(IDENTITY, json.dumps(dict(identity), indent=2) + "\n")
             return
-        for what, digest in json.loads(path.read_bytes()).items():
+        remedy = "put a copy back, or start another sweep"
+        begun = read_back(path, lambda data: {**json.loads(data)}, remedy)
+        for what, digest in begun.items():
             if identity.get(what) != digest:
                 raise ValueError(
                     f"--resume: {self.path} began with another {what} ({digest}, now "
@@ -61,7 +69,10 @@ class SweepFolder:
     def cost(self) -> CostCurve | None:
         """The measured curve: one sweep compares all settings by the same one."""
         path = self.path / COST
-        return CostCurve.model_validate_json(path.read_bytes()) if path.exists() else None
+        if not path.exists():
+            return None
+        remedy = "move it away, and a resumed sweep measures again"
+        return read_back(path, CostCurve.model_validate_json, remedy)
 
     def keep_cost(self, cost: CostCurve) -> CostCurve:
         write_whole(self.path / COST, cost.model_dump_json(indent=1) + "\n")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cluster.tracking import LoggedRun, Tracking
 from cluster.tracking.uri import shown_uri
+from tasks.whole import read_back
 from tune.champion import choose_champion
 from tune.config import SweepConfig
 from tune.folder import CONFIG, SweepFolder
@@ -52,9 +53,11 @@ def read_sweep(named: str, runs: Path, open_store: OpenStore) -> Sweep:
 
 def from_folder(folder: SweepFolder) -> Sweep:
     """What lies in the folder, of a sweep that runs or was cut short too."""
-    config = SweepConfig.model_validate(json.loads((folder.path / CONFIG).read_bytes())["config"])
+    config = folder.config
     told = folder.path / "sweep.json"
-    command = json.loads(told.read_bytes()).get("command") if told.exists() else None
+    remedy = "move it away, or resume the sweep, which writes it anew"
+    facts = read_back(told, lambda data: {**json.loads(data)}, remedy) if told.exists() else {}
+    command = facts.get("command")
     return Sweep(tuple(folder.rows.all()), config, command or "unknown", str(folder.path))
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, field_serializer
 from benchmarks.interval import product_interval
 from decoders.options import DecodeOptions
 from tasks.intervals import wilson_interval
-from tasks.whole import write_whole
+from tasks.whole import read_back, write_whole
 from tune.space import option_values
 
 Fidelity = Literal["replay", "live"]
@@ -147,7 +147,7 @@ class TrialRows:
     def find(self, key: str) -> TrialRow | None:
         """The finished row of that key."""
         path = self.folder / f"{key}.json"
-        return TrialRow.model_validate_json(path.read_bytes()) if path.exists() else None
+        return _read(path) if path.exists() else None
 
     def write(self, row: TrialRow) -> TrialRow:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -163,4 +163,10 @@ class TrialRows:
     def all(self) -> list[TrialRow]:
         """Every finished row, oldest first."""
         paths = sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-        return [TrialRow.model_validate_json(path.read_bytes()) for path in paths]
+        return [_read(path) for path in paths]
+
+
+def _read(path: Path) -> TrialRow:
+    """The row in a file; ``ValueError`` names one that is damaged."""
+    remedy = "move it away, and a resumed sweep runs that trial again"
+    return read_back(path, TrialRow.model_validate_json, remedy)

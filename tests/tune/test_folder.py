@@ -6,7 +6,8 @@ import pytest
 
 from tests.tune.rows import chain, row
 from tune.config import SweepConfig
-from tune.folder import FINISHED, held, open_folder
+from tune.folder import CONFIG as CONFIG_FILE
+from tune.folder import COST, FINISHED, IDENTITY, SweepFolder, held, open_folder
 from tune.row import TrialRows
 
 CONFIG = SweepConfig()
@@ -92,3 +93,20 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert rows.find("b") == written[0]
     assert rows.all() == written
     assert sorted(path.name for path in rows.folder.iterdir()) == ["a.json", "b.json"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"key": "half'])
+def test_a_damaged_file_is_named_with_its_remedy_and_stays(tmp_path: Path, text: str) -> None:
+    folder = open_folder(tmp_path, "mine", False, CONFIG)
+    trial = folder.rows.write(row("kept", chain(4))).key + ".json"
+    reads = {
+        CONFIG_FILE: lambda: folder.sweep_id,
+        COST: folder.cost,
+        IDENTITY: lambda: folder.claim({}),
+        f"trials/{trial}": lambda: SweepFolder(folder.path).rows.all(),
+    }
+    for name, read in reads.items():
+        (folder.path / name).write_text(text)
+        with pytest.raises(ValueError, match=rf"mine/{name} cannot be read back .*; (move|put)"):
+            read()
+        assert (folder.path / name).read_text() == text
