@@ -107,7 +107,7 @@ def names_loopback(host: str) -> bool:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return False
-    return not host or is_loopback(name)
+    return not host or is_loopback(name.removesuffix("."))  # a full name may end in the root's dot
 
 
 def route_of(scope: Scope) -> str:

@@ -52,6 +52,7 @@ def shown(key: str) -> dict[str, str]:
     [
         ("localhost:8000", 200),
         ("127.0.0.1", 200),
+        ("LOCALHOST.:8000", 200),
         ("[::1]:8000", 200),
         ("", 200),
         ("evil.example:8000", 403),
