@@ -6,7 +6,9 @@ from pathlib import Path
 from actors.loading import absolute_paths, check_target
 from cluster.tracking import tracking_uri
 from cluster.tracking.uri import check_server
+from decoders.prompts import PromptRow, build_request
 from decoders.proposers.registry import check_drafters
+from decoders.refusals import check_request
 from drafters.bundle import find_order_model
 from models.checkpoint import find_checkpoint, target_spec
 from models.spec import TargetSpec
@@ -55,7 +57,18 @@ def check(config: SweepConfig, runs: Path) -> Checked:
     check_drafters(folder, spec, drafter, set(config.space.methods))
     space = fitting_space(config.space, config.live, spec)
     ready = config.model_copy(update={"target": target, "drafter": drafter, "space": space})
-    return Checked(ready, folder, spec, heldout(config.tasks, config.tasks.recorded), uri)
+    problems = heldout(config.tasks, config.tasks.recorded)
+    check_lengths(problems, ready, spec, TextCodec(folder))
+    return Checked(ready, folder, spec, problems, uri)
+
+
+def check_lengths(
+    problems: ProblemSet, config: SweepConfig, spec: TargetSpec, codec: TextCodec
+) -> None:
+    """Raise ``ValueError`` for a problem that, with its answer, is longer than the target takes."""
+    for row in problems.rows:
+        request = build_request(PromptRow.model_validate(row), config.reference, codec)
+        check_request(request, spec)
 
 
 def fitting_space(space: SpaceConfig, live: LiveConfig, spec: TargetSpec) -> SpaceConfig:

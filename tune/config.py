@@ -128,7 +128,7 @@ class SweepConfig(_Frozen):
     champion: ChampionPolicy = ChampionPolicy()
     trial_seconds: float = Field(default=600.0, gt=0)
     """A trial that takes longer fails."""
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**32)
     """Of the search."""
     cluster: ClusterConfig = ClusterConfig()
     pool: PoolConfig = PoolConfig()

@@ -130,6 +130,8 @@ def test_lossy_rules_are_tried_beside_the_exact_setting() -> None:
         ({"decode": {"draft_refresh": 4}}, r"decode\.draft_refresh 4: .*live\.draft_refresh"),
         ({"decode": {"budgett": 3}}, r"decode\.budgett is not shared .*valid: .*budget"),
         ({"decode": {"max_new_tokens": -1}}, r"^decode\.max_new_tokens: -1 must be greater than"),
+        ({"seed": -1}, r"^seed: -1 must be greater than or equal to 0$"),
+        ({"seed": 2**32}, r"^seed: 4294967296 must be less than 4294967296$"),
         ({"decode": {"max_new_tokens": 0}}, r"^decode\.max_new_tokens 0: .*valid: 1 or more"),
         (
             {"space": {"methods": ["threshold"]}},

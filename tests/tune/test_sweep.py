@@ -141,6 +141,16 @@ def test_a_dry_run_starts_and_writes_nothing(
     assert "estimated from a quick timing of this machine's matrix products" in shown
 
 
+def test_answers_that_are_longer_than_the_target_are_refused_before_anything_starts(
+    sweep_config: SweepConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    long = sweep_config.model_copy(update={"decode": {"max_new_tokens": 100_000}})
+    with pytest.raises(ValueError, match=r"max_new_tokens make \d+ positions; this target has"):
+        run_sweep(long, None, False, False, "maskahead sweep")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.usefixtures("at_place")
 def test_a_dry_run_counts_on_what_the_last_sweep_of_the_target_measured(
     place: Path, sweep_config: SweepConfig, capsys: pytest.CaptureFixture[str]
