@@ -28,7 +28,9 @@ def serve_command(fetch_registered: Fetch) -> Callable[..., None]:
         host: Annotated[
             str, typer.Option(help="Address to listen on; one that others reach needs API keys.")
         ] = "127.0.0.1",
-        port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+        port: Annotated[
+            int, typer.Option(min=1, max=65535, metavar="PORT", help="Port to listen on.")
+        ] = 8000,
         settings: Settings = None,
         follow: Annotated[
             bool, typer.Option("--follow", help="Take over decoding options that change there.")

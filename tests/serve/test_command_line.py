@@ -88,6 +88,13 @@ def test_settings_that_do_not_fit_are_named(
     assert said in message
 
 
+@pytest.mark.parametrize("port", [0, 65_536])
+def test_a_port_that_is_none_is_refused_before_anything_starts(run: Run, port: int) -> None:
+    code, _, message = run("--port", port)
+    assert (code, message.count("\n")) == (2, 1)
+    assert "--port" in message
+
+
 def test_the_description_of_the_routes_is_served(service: Service) -> None:
     transport = httpx.ASGITransport(build_api(service))
     http = httpx.AsyncClient(transport=transport, base_url="http://localhost")
