@@ -86,14 +86,13 @@ def invalid(problems: Sequence[Mapping[str, Any]], prefix: str = "") -> ApiError
         return ApiError(400, f"the body is not JSON: {problem['ctx']['error']}", code="bad_json")
     if problem["type"] == "extra_forbidden":
         return ApiError(400, f"unknown field: {param}", param=param, code="unknown_parameter")
-    if not param:  # the body as a whole: an array, or what its header does not call JSON
-        return ApiError(
-            400, "the body must be a JSON object, sent as Content-Type: application/json"
-        )
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "missing":
-        return ApiError(400, f"{param}: {message}", param=param, code="missing_parameter")
-    return ApiError(400, f"{param}: {message}", param=param)
+    if param:
+        message = f"{param}: {problem['msg'].removeprefix('Value error, ')}"
+    else:  # the body as a whole: none, an array, or what its header does not call JSON
+        message = "the body must be a JSON object, sent as Content-Type: application/json"
+    code = "missing_parameter" if problem["type"] == "missing" else None
+    return ApiError(400, message, param=param or None, code=code)
+
 
 
 def as_api_error(error: Exception) -> ApiError:

@@ -69,6 +69,7 @@ def test_bad_requests_get_an_error_in_openais_shape(
         ("POST", "/v1/completions", "{no json", 400, "bad_json"),
         ("POST", "/v1/chat/completions", "[1]", 400, None),
         ("POST", "/v1/chat/completions", "{}", 400, "missing_parameter"),
+        ("POST", "/v1/chat/completions", "", 400, "missing_parameter"),
         ("POST", "/v1/completions", UNPAIRED, 400, "unknown_parameter"),
         ("GET", "/v1/models/gpt", None, 404, "model_not_found"),
         ("GET", "/docs", None, 404, "not_found"),
@@ -85,7 +86,9 @@ def test_everything_else_gets_that_shape_too(
     headers = {"Content-Type": "application/json"}
     response = asyncio.run(http.request(method, path, content=content, headers=headers))
     assert response.status_code == status
-    assert response.json()["error"]["code"] == code
+    error = response.json()["error"]
+    assert error["code"] == code
+    assert error["param"] != "", "no field is null"
 
 
 @pytest.mark.parametrize(
