@@ -81,7 +81,7 @@ class Decoder:
             loaded = ", ".join((*DRAFT_FREE, *self.proposers))
             raise ValueError(
                 f"decode.method {request.options.method}: its drafter is not loaded; valid here: "
-                f"{loaded} (an endpoint also loads what its key `methods` lists)"
+                f"{loaded}"
             )
         sequence = Sequence(request, next(self._slots), self.target.spec)
         if self.memory is not None:

@@ -159,8 +159,9 @@ class DecodeOptions(BaseModel, frozen=True):
     edit_tau: float = Field(default=1.0, ge=0, le=1)
     """Tokens of the active block are replaced while the target prefers others with a confidence
     above this (LLaDA2.1's editing threshold); 1 is off."""
-    edit_passes: int = Field(default=16, ge=0)
-    """Most forwards that go on replacing tokens of a block once it is full."""
+    edit_passes: int = Field(default=16, ge=0, le=64)
+    """Most forwards that go on replacing tokens of a block once it is full. Bounded: a block whose
+    tokens keep changing places would never end."""
     rule: Acceptance = "exact"
     """Which drafted steps count over threshold decoding (sets): only its own (``exact``); the most
     confident part of it (``cut``); any part of it (``subset``); any with its tokens whose

@@ -94,7 +94,6 @@ def invalid(problems: Sequence[Mapping[str, Any]], prefix: str = "") -> ApiError
     return ApiError(400, message, param=param or None, code=code)
 
 
-
 def as_api_error(error: Exception) -> ApiError:
     """What a client is told about ``error``; anything unexpected is logged in full here."""
     if isinstance(error, ApiError):

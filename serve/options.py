@@ -68,6 +68,17 @@ def decode_options(served: DecodeOptions, request: GenerationRequest, room: int)
         raise invalid(error.errors(), prefix="maskahead") from error
 
 
+def check_drafter(options: DecodeOptions, opened: ServeConfig) -> None:
+    """Refuse a method whose drafter was not loaded when the endpoint was ``opened``."""
+    loaded = request_options(opened)
+    if options.drafts and options.method not in loaded:
+        message = (
+            f"maskahead.method {options.method}: its drafter is not loaded here; valid: "
+            f"{', '.join(loaded)} (an endpoint loads what `methods` of its configuration lists)"
+        )
+        raise ApiError(400, message, param="maskahead.method")
+
+
 def check_budget(options: DecodeOptions, config: ServeConfig) -> None:
     """Refuse more drafts than a request may ask for (``serve.max_budget``)."""
     own, most, served = options.budget, config.serve.max_budget, config.decode.budget

@@ -24,7 +24,7 @@ from serve.journal import note
 from serve.merging import Deltas, merge, until_complete
 from serve.metrics import Metrics
 from serve.moves import ServedSettings, check_in_place
-from serve.options import check_budget, choice_seed, decode_options
+from serve.options import check_budget, check_drafter, choice_seed, decode_options
 from serve.schema import ChatRequest, CompletionRequest, GenerationRequest, Message
 from serve.texts import Prompt
 
@@ -210,6 +210,7 @@ class Service:
             check_tokens(ids, self.spec, field)
         with refusing("maskahead"):
             check_options(options, self.spec)
+        check_drafter(options, self.opened)
         return options
 
     def _check_number(self, num_answers: int) -> None:

@@ -180,7 +180,9 @@ def test_other_methods_refuse_its_options_by_name(method: str, field: str) -> No
         DecodeOptions.model_validate({"method": method, field: 1})
 
 
-@pytest.mark.parametrize(("field", "value"), [("edit_tau", 1.2), ("edit_passes", -1)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("edit_tau", 1.2), ("edit_passes", -1), ("edit_passes", 65)]
+)
 def test_wrong_values_are_refused_by_name(field: str, value: float) -> None:
     with pytest.raises(ValidationError, match=field):
         editing(**{field: value})

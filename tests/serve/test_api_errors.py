@@ -31,8 +31,14 @@ BAD_REQUESTS: list[tuple[dict[str, Any], int, str | None, str | None]] = [
     ({"prompt": "hello " * 1000}, 400, "prompt", "context_length_exceeded"),
     ({"temperature": 1e-5}, 400, "temperature", None),
     ({"n": 100}, 400, "n", None),
-    ({"maskahead": {"method": "order"}}, 400, None, None),
+    ({"maskahead": {"method": "order"}}, 400, "maskahead.method", None),
     ({"maskahead": {"gamma": 0.1}}, 400, "maskahead", None),
+    (
+        {"maskahead": {"method": "threshold", "edit_tau": 0, "edit_passes": 10**12}},
+        400,
+        "maskahead.edit_passes",
+        None,
+    ),
 ]
 
 
