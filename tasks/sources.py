@@ -59,6 +59,8 @@ def _builder(path: Path) -> tuple[str, str | None]:
             f"data {str(path)!r} is neither a folder nor a file that can be read; valid: a copy of "
             f"the hub's folder, or a file {', '.join(BUILDERS)}, with .gz or without"
         )
+    if not path.stat().st_size:
+        raise ValueError(f"data {str(path)!r} holds no rows")
     return BUILDERS[kinds[-1]], str(path)
 
 

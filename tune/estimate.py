@@ -1,6 +1,5 @@
 """What a forward of one copy may take, before anything is started: for plans."""
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ import torch
 from models.config import TargetConfig
 from models.spec import TargetSpec
 from tune.config import SweepConfig
-from tune.folder import CONFIG, COST, SweepFolder
+from tune.folder import COST, SweepFolder
 
 TIMED_SECONDS = 0.05
 OVERHEAD_SECONDS = 0.002
@@ -33,15 +32,15 @@ def estimate_forward(config: SweepConfig, spec: TargetSpec, runs: Path) -> Estim
 
 
 def _recorded(target: TargetConfig, runs: Path) -> Estimate | None:
-    wanted = target.model_dump(mode="json")
     found = sorted(runs.glob(f"*/{COST}"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for path in found:
-        about = path.parent / CONFIG
-        cost = SweepFolder(path.parent).cost()
-        if about.exists() and cost is not None:
-            config = json.loads(about.read_bytes())["config"]
-            if config["target"] == wanted:
-                return Estimate(cost.forward[0], f"the costs that {path.parent} measured")
+        folder = SweepFolder(path.parent)
+        try:
+            cost, measured = folder.cost(), folder.config.target
+        except (OSError, ValueError):  # damaged, or of another version: not this sweep's concern
+            continue
+        if cost is not None and measured == target:
+            return Estimate(cost.forward[0], f"the costs that {path.parent} measured")
     return None
 
 

@@ -125,6 +125,8 @@ def load(
         found = run_load(read_config(values), out, command_line(), report)
     _show(found)
     say(f"report: {out / 'load.json'}")
+    if not any(own["answered"] for level in found["levels"] for own in level["endpoints"].values()):
+        raise RuntimeError("no request was answered")
 
 
 def _endpoints(

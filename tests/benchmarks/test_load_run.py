@@ -210,8 +210,10 @@ def test_the_command_prints_a_table_and_names_what_is_wrong(
     assert main(["load", "--url", "http://127.0.0.1:9", "--out", str(tmp_path)]) == 2
     assert "no endpoint answers" in capsys.readouterr().err
     refused = ["--send", "methode=chain", "--out", str(tmp_path)]
-    assert main([*words, *refused]) == 0
-    assert "url, http 400: unknown field: maskahead.methode" in capsys.readouterr().err
+    assert main([*words, *refused]) == 1
+    told = capsys.readouterr().err
+    assert "url, http 400: unknown field: maskahead.methode" in told
+    assert told.endswith("no request was answered\n")
     assert main([*words, "--warmup", "1", *refused]) == 1
     assert (
         "no warm-up was answered (http 400: unknown field: maskahead.methode"

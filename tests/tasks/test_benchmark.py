@@ -247,14 +247,15 @@ def test_what_cannot_be_selected_is_refused_with_a_reason(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "cannot be read"),
-        ("", "cannot be read"),
-        ('{"question": "?", "answer": "7"}', "row 1"),
+        ("{\n", "cannot be read"),
+        ("\n", "cannot be read"),
+        ("", "holds no rows"),
+        ('{"question": "?", "answer": "7"}\n', "row 1"),
     ],
 )
 def test_a_bad_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "bad.jsonl"
-    path.write_text(text + "\n")
+    path.write_text(text)
     with pytest.raises(ValueError, match=said):
         select("gsm8k", Selection(data=str(path)))
 

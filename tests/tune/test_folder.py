@@ -4,13 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from models.checkpoint import target_spec
 from tests.tune.rows import chain, row
 from tune.config import SweepConfig
+from tune.cost import KNOTS, CostCurve
+from tune.estimate import estimate_forward
 from tune.folder import CONFIG as CONFIG_FILE
 from tune.folder import COST, FINISHED, IDENTITY, SweepFolder, held, open_folder
 from tune.row import TrialRows
 
 CONFIG = SweepConfig()
+CURVE = CostCurve(forward=tuple(0.01 * k for k in KNOTS))
 
 
 def test_sweeps_without_a_name_are_numbered(tmp_path: Path) -> None:
@@ -110,3 +114,17 @@ def test_a_damaged_file_is_named_with_its_remedy_and_stays(tmp_path: Path, text:
         with pytest.raises(ValueError, match=rf"mine/{name} cannot be read back .*; (move|put)"):
             read()
         assert (folder.path / name).read_text() == text
+
+
+def test_a_damaged_file_of_another_sweep_does_not_stop_an_estimate(tmp_path: Path) -> None:
+    for name, damaged in (("costs", COST), ("configuration", CONFIG_FILE), ("gone", None)):
+        folder = open_folder(tmp_path, name, False, CONFIG)
+        folder.keep_cost(CURVE)
+        if damaged is None:
+            (folder.path / CONFIG_FILE).unlink()
+        else:
+            (folder.path / damaged).write_text("{")
+    spec = target_spec(CONFIG.target)
+    assert "a quick timing" in estimate_forward(CONFIG, spec, tmp_path).source
+    open_folder(tmp_path, "whole", False, CONFIG).keep_cost(CURVE)
+    assert estimate_forward(CONFIG, spec, tmp_path).source.endswith("/whole measured")
