@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from actors.loading import open_engine
@@ -178,12 +179,14 @@ def main(
     blocks: Annotated[int, typer.Option(min=1, help="Of an answer, many against one.")] = 2,
     cap: Annotated[float, typer.Option(help="Cap of the commit order.")] = 1.0,
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 0.0,
+    threads: Annotated[int, typer.Option(min=1, help="Of torch; a rank on a CPU has one.")] = 1,
     out: Annotated[Path | None, typer.Option(help="JSON file.")] = None,
 ) -> None:
     """Throughput of one running batch: many at once, and drafting with `budget: auto`."""
     if method not in PROPOSERS:
         raise typer.BadParameter(f"{method!r}: choose from {', '.join(PROPOSERS)}")
     find_task(task)
+    torch.set_num_threads(threads)
     sizes: list[int] = numbers(requests, int)
     shared = {"cap": cap, "temperature": temperature}
     free = DecodeOptions.model_validate(shared)
