@@ -64,9 +64,10 @@ CHAT: Neutral = {
     "web_search_options": (None,),
 }
 # An answer's message may come back as the next request's history.
-MESSAGE: Neutral = dict.fromkeys(
-    ("annotations", "audio", "function_call", "refusal", "tool_calls"), (None, [])
-)
+MESSAGE: Neutral = {
+    **dict.fromkeys(("annotations", "audio", "function_call", "refusal", "tool_calls"), (None, [])),
+    "type": (None, "text"),  # lm-evaluation-harness before 0.4.12 says it of every message
+}
 
 
 def refuse(field: str, value: object, valid: str) -> PydanticCustomError:

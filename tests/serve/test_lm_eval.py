@@ -1,4 +1,5 @@
-"""What lm-evaluation-harness sends (0.4.13, its API models) is answered, the same in both forms."""
+"""What lm-evaluation-harness sends (0.4.13 and older, its API models) is answered, the same in both
+forms."""
 
 import asyncio
 from typing import Any
@@ -9,6 +10,8 @@ from serve.service import Service
 from tests.serve.conftest import MODEL
 
 MESSAGES = [{"role": "user", "content": "hello"}]
+MARKED = [message | {"type": "text"} for message in MESSAGES]
+"""As versions before 0.4.12 send them."""
 SHARED: dict[str, Any] = {"model": MODEL, "max_tokens": 16, "temperature": 0.0, "seed": 1234}
 
 
@@ -23,7 +26,7 @@ def test_chat_requests_and_completions_of_token_ids_have_the_same_answer(
     async def run() -> tuple[tuple[int, Any], tuple[int, Any]]:
         prompt = [list(service.codec.encode_chat(MESSAGES))]
         return (
-            await post(http, "/v1/chat/completions", {"messages": MESSAGES, "stop": []}),
+            await post(http, "/v1/chat/completions", {"messages": MARKED, "stop": []}),
             await post(http, "/v1/completions", {"prompt": prompt, "stop": ["<|endoftext|>"]}),
         )
 
