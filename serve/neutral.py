@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from pydantic_core import PydanticCustomError
@@ -11,6 +12,9 @@ Neutral = Mapping[str, tuple[Any, ...]]
 
 MOST_SHOWN = 200
 """Characters of a refused value that its error repeats."""
+MOST_FIELDS = 100
+"""Fields of an object that are looked at. Each unknown one is an error of its own, of which one is
+told, and a body has room for hundreds of thousands: seconds of the event loop."""
 
 LABELS = (
     "metadata",
@@ -83,9 +87,19 @@ def shown(value: object) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ..."
 
 
+def few_fields(values: Any) -> Any:
+    """The ``values``; raises for an object with more fields than any request has."""
+    if isinstance(values, dict) and len(values) > MOST_FIELDS:
+        message = "field {place} of {number}; valid: at most {most} in an object"
+        context = {"place": MOST_FIELDS + 1, "number": len(values), "most": MOST_FIELDS}
+        first = next(islice(values, MOST_FIELDS, None)).encode("ascii", "backslashreplace").decode()
+        raise PydanticCustomError("too_many_fields", message, {"param": first, **context})
+    return values
+
+
 def drop_neutral(values: Any, neutral: Neutral) -> Any:
     """A request's ``values`` without labels and neutral fields; raises for one that is not."""
-    if not isinstance(values, dict):
+    if not isinstance(few_fields(values), dict):
         return values
     for name in neutral.keys() & values.keys():
         if values[name] not in neutral[name]:

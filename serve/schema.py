@@ -3,16 +3,19 @@
 Fields that have no support here are the concern of ``serve.neutral``.
 """
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from decoders.options import Temperature
 from decoders.request import MOST_ALTERNATIVES
-from serve.neutral import CHAT, COMPLETION, MESSAGE, drop_neutral, refuse
+from serve.neutral import CHAT, COMPLETION, MESSAGE, drop_neutral, few_fields, refuse
 from serve.texts import Content, Prompts, Stops, Text
 
 MAX_CHOICES = 128
+FRAME_CHARACTERS = 32
+"""What a template writes around a message, about."""
 
 
 class StreamOptions(BaseModel):
@@ -20,6 +23,11 @@ class StreamOptions(BaseModel):
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few(cls, values: Any) -> Any:
+        return few_fields(values)
 
 
 class GenerationRequest(BaseModel):
@@ -134,10 +142,21 @@ class Message(BaseModel):
         return {"role": role, "content": self.content} | named
 
 
+Messages = Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+"""A conversation. One wrong message is told: a body has room for millions, and errors of all of
+them would take gigabytes."""
+
+
+def num_characters(messages: Sequence[Message]) -> int:
+    """About how long a conversation is under its template: empty messages are text, too."""
+    said = (len(message.content) + len(message.name or "") for message in messages)
+    return FRAME_CHARACTERS * len(messages) + sum(said)
+
+
 class ChatRequest(GenerationRequest):
     """``POST /v1/chat/completions``."""
 
-    messages: list[Message] = Field(min_length=1)
+    messages: Messages
     max_completion_tokens: int | None = Field(default=None, ge=0)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=MOST_ALTERNATIVES)
@@ -162,7 +181,7 @@ class ChatRequest(GenerationRequest):
 
     @property
     def num_characters(self) -> int:
-        return sum(len(message.content) for message in self.messages)
+        return num_characters(self.messages)
 
     @property
     def top_logprobs_asked(self) -> int | None:

@@ -1,14 +1,14 @@
 """``POST /tokenize`` and ``/detokenize``: text to token ids and back, in vLLM's shapes."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from serve.errors import ApiError
-from serve.neutral import drop_neutral, refuse
+from serve.neutral import drop_neutral, few_fields, refuse
 from serve.reading import read
-from serve.schema import Message
+from serve.schema import Messages, num_characters
 from serve.service import Service
 from serve.texts import Text
 
@@ -24,7 +24,7 @@ class TokenizeRequest(BaseModel):
 
     model: str | None = None
     prompt: Text | None = None
-    messages: list[Message] | None = Field(default=None, min_length=1)
+    messages: Messages | None = None
     return_token_strs: bool | None = None
 
     @model_validator(mode="before")
@@ -40,7 +40,7 @@ class TokenizeRequest(BaseModel):
 
     @property
     def num_characters(self) -> int:
-        return len(self.prompt or "") + sum(len(each.content) for each in self.messages or ())
+        return len(self.prompt or "") + num_characters(self.messages or ())
 
 
 class DetokenizeRequest(BaseModel):
@@ -49,7 +49,12 @@ class DetokenizeRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     model: str | None = None
-    tokens: list[int]
+    tokens: Annotated[list[int], Field(fail_fast=True)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few(cls, values: Any) -> Any:
+        return few_fields(values)
 
 
 def tokenized(service: Service, body: TokenizeRequest) -> dict[str, Any]:

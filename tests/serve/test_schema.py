@@ -8,10 +8,12 @@ from pydantic import BaseModel, ValidationError
 
 from serve.neutral import CHAT, COMPLETION, LABELS, MESSAGE, Neutral
 from serve.schema import ChatRequest, CompletionRequest, Message
+from serve.tokens import DetokenizeRequest, TokenizeRequest
 
 COMPLETION_BODY = {"model": "m", "prompt": "p"}
 CHAT_BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 MESSAGE_BODY = {"role": "assistant", "content": "hi"}
+MANY = {f"x{number}": 0 for number in range(200)}
 KINDS = [
     (CompletionRequest, COMPLETION_BODY, COMPLETION),
     (ChatRequest, CHAT_BODY, CHAT),
@@ -167,6 +169,25 @@ def test_text_parts_are_text() -> None:
 )
 def test_other_messages_are_refused_by_name(message: dict[str, Any], field: str) -> None:
     assert refused_field(ChatRequest, CHAT_BODY | {"messages": [message]}) == field
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "field"),
+    [
+        (ChatRequest, CHAT_BODY | {"messages": [0] * 3}, "messages.0"),
+        (TokenizeRequest, {"messages": [0] * 3}, "messages.0"),
+        (DetokenizeRequest, {"tokens": ["a"] * 3}, "tokens.0"),
+        (ChatRequest, CHAT_BODY | MANY, "x98"),
+        (ChatRequest, CHAT_BODY | {"stream": True, "stream_options": MANY}, "x100"),
+        (ChatRequest, CHAT_BODY | {"messages": [MANY] * 2}, "x100"),
+        (DetokenizeRequest, {"tokens": [1]} | MANY, "x99"),
+    ],
+)
+def test_of_very_many_errors_only_the_first_is_made(
+    model: type[BaseModel], body: dict[str, Any], field: str
+) -> None:
+    """A body has room for millions, which would take gigabytes."""
+    assert refused_field(model, body) == field
 
 
 def test_an_error_repeats_only_the_beginning_of_a_large_value() -> None:

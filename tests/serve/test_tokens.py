@@ -80,4 +80,6 @@ def test_a_long_text_is_read_beside_the_event_loop(
         post(http, "/detokenize", tokens=[5] * len(text))
         post(http, "/v1/completions", model=MODEL, prompt=text, max_tokens=1)
         post(http, "/v1/chat/completions", model=MODEL, messages=messages, max_tokens=1)
-    assert at_once == [True] * 4 + [False] * 4
+    many = [{"role": "user", "content": ""}] * 1000  # a template writes around each
+    post(http, "/v1/chat/completions", model=MODEL, messages=many, max_tokens=1)
+    assert at_once == [True] * 4 + [False] * 5
