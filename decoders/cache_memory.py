@@ -94,8 +94,13 @@ class CacheMemory:
         """Keep what the slot holds: the blocks of ``text``, as far as there is room."""
         added = self.store.add(text, self._room)
         self._drop(added.gone)
-        if added.numbers:
+        if not added.numbers:
+            return
+        try:
             self.target.keep(slot, added.first, added.numbers)
+        except BaseException:  # as where a copy finds no memory: nobody may begin with these
+            self.store.forget(added.numbers)
+            raise
 
     @property
     def _room(self) -> int:

@@ -63,6 +63,11 @@ class PrefixStore:
         self._use(chain)
         return Added(first, numbers, gone)
 
+    def forget(self, numbers: Sequence[int]) -> None:
+        """Blocks with these numbers, which :meth:`add` has given last, are not kept after all."""
+        for key in [key for key, number in self._numbers.items() if number in numbers]:
+            del self._numbers[key]
+
     def shrink(self, most: int) -> list[int]:
         """Give up the least recently used blocks beyond ``most``; returns their numbers."""
         return [self._numbers.popitem(last=False)[1] for _ in range(len(self) - most)]

@@ -24,10 +24,12 @@ class KeptBlocks:
     def keep(self, cache: PrefixCache, first: int, numbers: Sequence[int]) -> None:
         """Copy the prefix's blocks from the ``first``-th on, each under its number."""
         assert (first + len(numbers)) * cache.block <= cache.length, "only full blocks are kept"
+        new: dict[int, tuple[Tensor, Tensor]] = {}
         for index, number in enumerate(numbers, start=first):
             here = slice(index * cache.block, (index + 1) * cache.block)
             assert number not in self._blocks, f"number {number} is in use"
-            self._blocks[number] = cache.keys[:, :, here].clone(), cache.values[:, :, here].clone()
+            new[number] = cache.keys[:, :, here].clone(), cache.values[:, :, here].clone()
+        self._blocks |= new  # all of them or, where memory runs out, none
 
     def restore(self, cache: PrefixCache, numbers: Sequence[int]) -> None:
         """Begin an empty prefix with copies of these blocks, in this order.

@@ -152,6 +152,29 @@ def test_the_target_never_holds_more_than_the_memory_has(forwards: str) -> None:
     assert not target.open_slots
 
 
+class Failing(Target):
+    """Finds no memory for the first copies that it is to keep."""
+
+    fails = True
+
+    def keep(self, slot: int, first: int, numbers: Sequence[int]) -> None:
+        if self.fails:
+            self.fails = False
+            raise RuntimeError("out of memory")
+        super().keep(slot, first, numbers)
+
+
+def test_nobody_begins_with_blocks_that_could_not_be_copied() -> None:
+    request = Request("a", COMMON, DecodeOptions(max_new_tokens=9))
+    decoder = decoder_of(Failing(tiny_model()), 4096)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        staggered(decoder, [request])
+    decoder.remove("a")
+    found = [staggered(decoder, [request])["a"] for _ in range(2)]
+    assert [result.cache_hits for result in found] == [0, len(COMMON)]
+    assert found[0].token_ids == found[1].token_ids
+
+
 def test_a_shifted_prediction_begins_behind_a_computed_block() -> None:
     model = tiny_model(tiny_spec().model_copy(update={"prediction": "shifted"}))
     options = DecodeOptions(method="chain", budget=3, max_new_tokens=9)
