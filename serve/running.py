@@ -128,10 +128,12 @@ class Follower:
 def serving(config: ServeConfig, host: str, port: int) -> Iterator[str]:
     """The running endpoint's URL, within an open Ray session, which is left as it was.
 
-    Raises ``ValueError`` for a port that is taken, or GPUs that the cluster lacks or that have no
-    room, and ``RuntimeError`` with what the replica said when it does not come up.
+    Raises ``ValueError`` for a port that is taken, GPUs that the cluster lacks or that have no
+    room, or a cluster that serves already, and ``RuntimeError`` with what the replica said when it
+    does not come up.
     """
     check_place(config, host, port)
+    check_nothing_served()
     try:
         yield deploy(config, host, port)
     finally:
@@ -166,6 +168,20 @@ def check_place(config: ServeConfig, host: str, port: int) -> None:
     """Raise ``ValueError`` for a port that is taken, or GPUs that are not there."""
     _check_devices(config)
     check_port(host, port)
+
+
+def check_nothing_served() -> None:
+    """Raise ``ValueError`` where Ray Serve runs on the cluster already: it keeps its address, an
+    endpoint would take the place of the one there, and its end would be that of everything that is
+    served."""
+    found = serve.status()
+    if found.proxies or found.applications:
+        names = ", ".join(found.applications) or "nothing yet"
+        raise ValueError(
+            f"Ray Serve runs on this cluster already (applications: {names}); valid: another "
+            "cluster, `serve deploy` of a file that --write-config writes, or first `serve "
+            "shutdown`"
+        )
 
 
 def reconfigure(opened: ServeConfig, settings: ServedSettings) -> None:

@@ -172,7 +172,7 @@ def rooms() -> dict[str, int]:
     return {name: len(room["bundles"]) for name, room in held.items() if room["state"] == "CREATED"}
 
 
-def test_gpus_and_ports_that_are_not_there_are_refused(url: str, serve_config: ServeConfig) -> None:
+def test_what_another_has_or_nobody_is_refused(url: str, serve_config: ServeConfig) -> None:
     on_gpu = TargetConfig(path=serve_config.target.path, device="cuda")
     with (
         pytest.raises(ValueError, match="0 GPUs"),
@@ -185,3 +185,9 @@ def test_gpus_and_ports_that_are_not_there_are_refused(url: str, serve_config: S
         serving(serve_config, "127.0.0.1", taken),
     ):
         pass
+    with (
+        pytest.raises(ValueError, match="applications: maskahead"),
+        serving(serve_config, "127.0.0.1", 0),
+    ):
+        pass
+    assert httpx.get(url.replace("/v1", "/readyz")).status_code == 200
