@@ -68,15 +68,18 @@ class Service:
         """Answers in the batch and waiting."""
 
     async def warm_up(self) -> None:
-        """Write one block by the served options before anybody is answered: first forwards take
-        longer than others, and ``budget: auto`` measures what forwards cost, which takes seconds
-        where no earlier process of this machine has."""
+        """Write a block by the served options before anybody is answered, since first forwards take
+        longer than others; and a token by ``budget: auto``, which any request may ask for: it
+        measures what forwards cost, for seconds where no earlier process of this machine has, and
+        the whole batch would wait."""
         own = {"max_new_tokens": self.spec.block_size, "ignore_stop": True}
-        options = self.config.decode.model_copy(update=own)
-        request = Request("warm-up", self.codec.encode(WARM_UP_PROMPT), options)
-        async with aclosing(self.backend.stream(request, ())) as deltas:
-            async for _ in deltas:
-                pass
+        served = self.config.decode.model_copy(update=own)
+        auto = DecodeOptions(method="chain", budget="auto", max_new_tokens=1)
+        for options in (served, auto):
+            request = Request("warm-up", self.codec.encode(WARM_UP_PROMPT), options)
+            async with aclosing(self.backend.stream(request, ())) as deltas:
+                async for _ in deltas:
+                    pass
 
     def apply(self, settings: ServedSettings) -> None:
         """Serve other options on the same target from the next request on; what is under way keeps

@@ -17,6 +17,7 @@ import serve.metrics
 from actors.engine_stats import EngineStats
 from serve.api import build_api
 from serve.app import Endpoint, open_service
+from serve.backends import LocalBackend
 from serve.config import ServeConfig
 from serve.service import Service
 from tests.serve.conftest import MODEL
@@ -44,19 +45,21 @@ def sums(page: str) -> Sums:
     return found
 
 
-def test_a_replica_has_written_a_block_before_it_takes_requests(serve_config: ServeConfig) -> None:
+def test_a_replica_has_warmed_up_before_it_takes_requests(serve_config: ServeConfig) -> None:
     async def run() -> tuple[EngineStats, Sums]:
         replica = object.__new__(Endpoint)  # as Ray Serve makes it: its __init__ is awaited
         await replica.__init__(serve_config)
         backend, counted = replica.service.backend, replica.service.metrics
+        assert isinstance(backend, LocalBackend)
         try:
             stats = await backend.stats()
+            assert backend.batching.engine.auto._curve, "no batch waits for its measurement"
             return stats, sums(counted.page(stats).decode())
         finally:
             backend.close()
 
     stats, found = asyncio.run(run())
-    assert (stats.finished, stats.running) == (1, 0)
+    assert (stats.finished, stats.running) == (2, 0)
     assert stats.commits >= 8, "the block size: whatever drafts is warm, too"
     assert "maskahead_jobs_total" not in found, "nobody asked for it"
 
