@@ -33,7 +33,7 @@ def filtered_scores(logits_RV: Tensor, temperature: float, top_k: int, top_p: fl
     if top_p < 1:
         sorted_scores, order = scores.sort(dim=1, descending=True, stable=True)
         before = torch.softmax(sorted_scores, dim=1).cumsum(dim=1).roll(1, dims=1)
-        before[:, 0] = 0
+        before[:, 0] = -1  # the likeliest stays, also where top_p rounds to 0 in fp32
         drop = torch.empty_like(before, dtype=torch.bool).scatter_(1, order, before >= top_p)
         scores = scores.masked_fill(drop, -math.inf)
     return torch.log_softmax(scores, dim=1)

@@ -102,10 +102,11 @@ def test_top_p_acts_on_what_temperature_and_top_k_left() -> None:
 
 
 def test_the_most_likely_token_always_passes_the_filters() -> None:
-    logits = rows([0.0, 9.0, 1.0])
-    for top_k, top_p in [(1, 1.0), (0, 1e-9), (1, 1e-9)]:
-        scores = filtered_scores(logits, 0.1, top_k, top_p)
-        assert scores.tolist() == [[NOWHERE, 0.0, NOWHERE]]
+    for top_k, top_p in [(1, 1.0), (0, 1e-9), (1, 1e-9), (0, 1e-300)]:
+        for dtype in (torch.float64, torch.float32):
+            logits = rows([0.0, 9.0, 1.0], dtype=dtype)
+            scores = filtered_scores(logits, 0.1, top_k, top_p)
+            assert scores.tolist() == [[NOWHERE, 0.0, NOWHERE]]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0, 2.0])
