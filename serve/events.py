@@ -81,7 +81,7 @@ class End(BaseModel):
 
 class Events(BaseModel):
     """The field ``maskahead`` of a watched choice's chunk; ``begin`` comes once, with the first
-    chunk, ``end`` with the last."""
+    chunk, ``end`` with the last (of a chat those between role and finish reason)."""
 
     begin: Begin | None = Field(default=None, exclude_if=is_absent)
     rounds: list[EventRound]
