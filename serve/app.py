@@ -109,7 +109,8 @@ def build_application(args: dict[str, Any]) -> Application:
     arguments, as ``maskahead serve --write-config`` writes them."""
     config = validate(ServeConfig, args)
     check_config(config)
-    if not (known_lines(config.serve) or config.serve.allow_no_keys):
+    operation = config.serve
+    if not (known_lines(operation) or operation.allow_no_keys or operation.loopback_only):
         raise ValueError("no API key is set; valid: serve.api_keys_file, serve.allow_no_keys=true")
     return serve_application(config)
 

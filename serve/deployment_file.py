@@ -23,7 +23,9 @@ def deployment_values(config: ServeConfig, host: str, port: int) -> dict[str, An
     config = for_other_processes(config)
     values = config.model_dump(mode="json", exclude_unset=True)
     # What the file says of it is what counts: nobody may have exported other keys there.
-    values["serve"]["allow_no_keys"] = not config.serve.api_key_hashes
+    keyless = not config.serve.api_key_hashes
+    values["serve"]["allow_no_keys"] = keyless and config.serve.allow_no_keys
+    values["serve"]["loopback_only"] = keyless and not config.serve.allow_no_keys
     return {
         "proxy_location": "EveryNode",
         "http_options": {

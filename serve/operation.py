@@ -17,6 +17,9 @@ class OperationConfig(BaseModel):
     """Such lines in the configuration itself."""
     allow_no_keys: bool = False
     """Serve everybody who reaches the endpoint, also on an address that others can reach."""
+    loopback_only: bool = False
+    """Serve without keys whoever names this machine as itself: ``maskahead serve --write-config``
+    says it of an endpoint on a loopback address."""
     max_body_bytes: int = Field(default=4_194_304, ge=1024)
     """Largest body of a request; a larger one is refused (413)."""
     max_prompt_tokens: int | None = Field(default=None, ge=1)

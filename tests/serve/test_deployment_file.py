@@ -76,6 +76,9 @@ def test_without_keys_others_are_not_served(serve_config: ServeConfig, tmp_path:
     with pytest.raises(ValueError, match="no API key is set"):
         write_deployment(serve_config, "0.0.0.0", 8000, tmp_path / "deploy.yaml")
     (application,) = written(serve_config, tmp_path / "deploy.yaml").applications
+    built: Any = build_application(application.args)
+    (config,) = built._bound_deployment.init_args
+    assert not config.serve.allow_no_keys, "its Host is looked at, as the command does"
     bare = application.args | {"serve": {}}
     with pytest.raises(ValueError, match="no API key is set"):
         build_application(bare)
