@@ -13,7 +13,7 @@ from drafters.bundle import find_order_model
 from models.checkpoint import find_checkpoint, target_spec
 from models.spec import TargetSpec
 from models.text import TextCodec, has_tokenizer
-from tune.config import LiveConfig, SweepConfig
+from tune.config import LiveConfig, SweepConfig, TasksConfig
 from tune.problems import ProblemSet, heldout
 from tune.space_config import SpaceConfig
 
@@ -56,10 +56,18 @@ def check(config: SweepConfig, runs: Path) -> Checked:
     spec = target_spec(target)
     check_drafters(folder, spec, drafter, set(config.space.methods))
     space = fitting_space(config.space, config.live, spec)
-    ready = config.model_copy(update={"target": target, "drafter": drafter, "space": space})
-    problems = heldout(config.tasks, config.tasks.recorded)
+    tasks = absolute_data(config.tasks)
+    update = {"target": target, "drafter": drafter, "space": space, "tasks": tasks}
+    ready = config.model_copy(update=update)
+    problems = heldout(tasks, tasks.recorded)
     check_lengths(problems, ready, spec, TextCodec(folder))
     return Checked(ready, folder, spec, problems, uri)
+
+
+def absolute_data(tasks: TasksConfig) -> TasksConfig:
+    """The same files, for trials: Tune gives each of them a working directory of its own."""
+    data = {name: str(Path(file).resolve()) for name, file in tasks.data.items()}
+    return tasks.model_copy(update={"data": data})
 
 
 def check_lengths(

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tasks.bundled import problems
-from tune.config import TasksConfig
+from tune.check import check
+from tune.config import SweepConfig, TasksConfig
 from tune.problems import heldout
 
 
@@ -36,3 +37,16 @@ def test_a_task_with_too_few_problems_is_refused(tmp_path: Path) -> None:
     tasks = TasksConfig(names=("gsm8k",), data={"gsm8k": gsm8k(tmp_path, 3)})
     with pytest.raises(ValueError, match=r"tasks\.recorded 4: task gsm8k has 3 problems only"):
         heldout(tasks, 4)
+
+
+def test_trials_find_a_file_that_was_named_below_the_drivers_folder(
+    sweep_config: SweepConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = Path(gsm8k(tmp_path, 3))
+    tasks = TasksConfig(names=("gsm8k",), data={"gsm8k": file.name}, recorded=2, live=1)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.chdir(tmp_path)
+    checked = check(sweep_config.model_copy(update={"tasks": tasks}), tmp_path / "runs")
+    (tmp_path / "trial").mkdir()
+    monkeypatch.chdir(tmp_path / "trial")  # as Tune does
+    assert heldout(checked.config.tasks, 1).problems == checked.problems.problems[:1]
