@@ -95,8 +95,11 @@ class LeaseDesk:
         """
         ledger = self._ledger
         async with self._changed:
+            # What a process asked for that ended while it waited may have come: it is the holder's.
+            await self._changed.wait_for(
+                lambda: holder in ledger.held or ledger.free or self._is_over()
+            )
             if holder not in ledger.held:
-                await self._changed.wait_for(lambda: ledger.free or self._is_over())
                 if not ledger.free:
                     raise NoGroupLeft(f"no target group is left: {ledger.reason}")
                 ledger.held[holder] = ledger.free.pop(0)
@@ -133,11 +136,12 @@ class LeaseDesk:
             ledger.losses.append(Loss(None, "no group is leased any more"))
 
     async def retire(self, keep: int) -> list[str]:
-        """Withdraw free groups beyond ``keep`` in all; nobody gets them any more. Returns all that
-        were withdrawn so far."""
+        """Withdraw free groups beyond ``keep`` in all, but never the last one that is up: what is
+        expected may not come. Nobody gets them any more. Returns all that were withdrawn so far."""
         async with self._changing() as ledger:
-            beyond = len(ledger.free) + len(ledger.held) + len(ledger.coming) - keep
-            for _ in range(min(max(0, beyond), len(ledger.free))):
+            up = len(ledger.free) + len(ledger.held)
+            beyond = up + len(ledger.coming) - keep
+            for _ in range(min(beyond, len(ledger.free), up - 1)):
                 ledger.retired.append(ledger.free.pop())
             return list(ledger.retired)
 

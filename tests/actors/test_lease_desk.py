@@ -103,6 +103,36 @@ def test_only_free_groups_retire(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_who_asks_again_while_waiting_gets_one_group_and_none_is_forgotten(tmp_path: Path) -> None:
+    async def play() -> None:
+        desk = await desk_of(tmp_path, "a")
+        await desk.expect(["b"])
+        await desk.take("one")
+        ended = waits(desk.take("two"))  # by a process that is lost, and started once more
+        again = waits(desk.take("two"))
+        await settle()
+        await desk.add("b")
+        await settle()
+        assert again.done(), "the second process works with what the first one asked for"
+        assert await ended == await again == "b"
+        await desk.give_back("one")
+        await desk.give_back("two")
+        assert {await desk.take(holder) for holder in ("three", "four")} == {"a", "b"}
+
+    asyncio.run(play())
+
+
+def test_the_last_group_that_is_up_stays_while_others_are_only_expected(tmp_path: Path) -> None:
+    async def play() -> None:
+        desk = await desk_of(tmp_path, "a")
+        await desk.expect(["waits for a place"])
+        assert await desk.retire(1) == []
+        await desk.give_up("waits for a place", "no node had room")
+        assert await desk.take("one") == "a"
+
+    asyncio.run(play())
+
+
 def test_a_desk_that_begins_again_knows_its_leases_and_takes_no_call_twice(tmp_path: Path) -> None:
     async def play() -> None:
         first = await desk_of(tmp_path, "a", "b", "c", "d")
