@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import typer
 
 from cluster.console import say
+from cluster.passwords import without_passwords
 
 FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
 """Exit codes besides 0; typer returns the last one itself after Ctrl-C."""
@@ -42,5 +43,5 @@ def run_app(app: typer.Typer, argv: Sequence[str] | None) -> int:
 def _fail(code: int, error: Exception, message: str, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    say(f"error: {' '.join(message.split())}")
+    say(f"error: {without_passwords(' '.join(message.split()))}")
     return code

@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from cluster.passwords import without_passwords
+
 RETRY_SECONDS = 30.0
 """How long a store that did not answer is left alone."""
 
@@ -58,4 +60,5 @@ class LogQueue(Generic[Entry]):
 
 
 def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+    told = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return without_passwords(told)[:300]

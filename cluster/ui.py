@@ -8,8 +8,8 @@ import sys
 from urllib.parse import urlparse
 
 from cluster.configuration import RUNS
+from cluster.passwords import without_passwords
 from cluster.tracking import Tracking, check_store
-from cluster.tracking.uri import shown_uri
 from cluster.tracking.view import runs_page
 
 HOST = "127.0.0.1"
@@ -21,13 +21,13 @@ def run_ui(uri: str, port: int) -> int:
     Raises ``ValueError`` for a store that is not there, or a port that is taken.
     """
     if urlparse(uri).scheme in ("http", "https"):
-        print(f"MLFLOW_TRACKING_URI names a server; its UI is {shown_uri(uri)}")
+        print(f"MLFLOW_TRACKING_URI names a server; its UI is {without_passwords(uri)}")
         return 0
     check_store(uri)
     check_port(port)
     # Its front page is about other things.
     runs = runs_page(Tracking(uri, RUNS / "artifacts").experiment_id)
-    print(f"MLflow UI of {shown_uri(uri)}: http://{HOST}:{port}/{runs}", flush=True)
+    print(f"MLflow UI of {without_passwords(uri)}: http://{HOST}:{port}/{runs}", flush=True)
     # One worker and no background jobs: the defaults are four and nine processes that do nothing.
     command = ["ui", "--host", HOST, "--port", str(port), "--workers", "1"]
     command = [sys.executable, "-m", "mlflow", *command]

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.passwords import without_passwords
 from cluster.tracking import LoggedRun, Tracking
-from cluster.tracking.uri import shown_uri
 from tasks.whole import read_back
 from tune.champion import choose_champion
 from tune.config import SweepConfig
@@ -74,7 +74,7 @@ def from_store(tracking: Tracking, run: LoggedRun) -> Sweep:
         tuple(sorted(rows, key=lambda row: row.started + row.seconds)),
         SweepConfig.model_validate(json.loads(config)["config"]),
         run.tags.get("command", "unknown"),
-        f"{shown_uri(tracking.uri)} run {run.run_id}",
+        f"{without_passwords(tracking.uri)} run {run.run_id}",
     )
 
 

@@ -12,11 +12,11 @@ from actors.target_pool import TargetPool
 from cluster.configuration import RUNS
 from cluster.console import open_console
 from cluster.log_queue import LogQueue
+from cluster.passwords import without_passwords
 from cluster.session import Resources, session
 from cluster.tracking import DataSource, Tracking
 from cluster.tracking.machine import machine_metrics
 from cluster.tracking.registry import CHAMPION
-from cluster.tracking.uri import shown_uri
 from tune.check import Checked, check
 from tune.config import SweepConfig
 from tune.estimate import estimate_forward
@@ -67,7 +67,7 @@ def run_sweep(
         with opened(checked, runs, progress.note) as (tracking, resources, pool):
             results = sweep(checked, folder, tracking, resources, pool, progress, command)
     rows, champion = tuple(results.rows.values()), results.champion
-    print_outcome(rows, champion, folder.path, shown_uri(tracking.uri), console)
+    print_outcome(rows, champion, folder.path, without_passwords(tracking.uri), console)
     return SweepOutcome(folder.path, rows, champion, tracking.uri)
 
 

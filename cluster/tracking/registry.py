@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from mlflow.exceptions import MlflowException
 
+from cluster.passwords import without_passwords
 from cluster.tracking.store import Tracking
-from cluster.tracking.uri import shown_uri
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
@@ -113,8 +113,9 @@ def find_version(tracking: Tracking, name: str) -> Registered:
         return _read(client.get_model_version(model, number))
     except MlflowException as error:
         known = _known(tracking, model)
+        store = without_passwords(tracking.uri)
         raise ValueError(
-            f"model {name!r}: {shown_uri(tracking.uri)} holds no such version; it has {known}"
+            f"model {name!r}: {store} holds no such version; it has {known}"
         ) from error
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+from cluster.passwords import without_passwords
 from cluster.tracking.runs import PARENT_TAG, LoggedRun, is_run_id, logged, only_one, short_names
-from cluster.tracking.uri import check_server, keeps_artifacts, made_by_one, shown_uri
+from cluster.tracking.uri import check_server, keeps_artifacts, made_by_one
 from cluster.tracking.view import VIEW_TAG, RunsView, runs_page
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -194,7 +195,7 @@ class Tracking:
             interrupted = isinstance(error, KeyboardInterrupt)
             with suppress(Exception):
                 if not interrupted:
-                    told = f"{type(error).__name__}: {error}"
+                    told = without_passwords(f"{type(error).__name__}: {error}")
                     self.log(run_id, {}, {}, {"error": told[:LONGEST_TAG]})
                 self.finish(run_id, "KILLED" if interrupted else "FAILED")
             raise
@@ -212,7 +213,7 @@ class Tracking:
                 return logged(self.client.get_run(text))
             except MlflowException as error:
                 raise ValueError(
-                    f"run {text!r}: {shown_uri(self.uri)} holds no such run"
+                    f"run {text!r}: {without_passwords(self.uri)} holds no such run"
                 ) from error
         named = text.rstrip("/")
         parents = [run for run in self._search(f"tags.{SWEEP_TAG} != ''") if run.parent is None]

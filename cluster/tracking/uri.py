@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlparse
 
+from cluster.passwords import without_passwords
+
 SERVER_SCHEMES = ("http", "https")
 _HOSTED_SCHEMES = ("databricks", "databricks-uc")
 _DATABASE_SCHEMES = ("sqlite", "postgresql", "mysql", "mssql")
@@ -28,9 +30,9 @@ def tracking_uri(runs: Path) -> str:
         return given
     if scheme not in _DATABASE_SCHEMES:
         raise ValueError(
-            f"MLFLOW_TRACKING_URI {given!r} is a folder; runs are kept in a database or on a "
-            "server: sqlite:///PATH/mlflow.db, postgresql://..., http://HOST:PORT, or unset it "
-            "for sqlite:///runs/mlflow.db"
+            f"MLFLOW_TRACKING_URI {without_passwords(given)!r} is a folder; runs are kept in a "
+            "database or on a server: sqlite:///PATH/mlflow.db, postgresql://..., "
+            "http://HOST:PORT, or unset it for sqlite:///runs/mlflow.db"
         )
     if scheme == "sqlite":
         path = given.partition(":///")[2]
@@ -41,12 +43,6 @@ def tracking_uri(runs: Path) -> str:
             )
         return f"{_SQLITE}{Path(path).resolve()}"
     return given
-
-
-def shown_uri(uri: str) -> str:
-    """``uri`` as it may be printed: without its password."""
-    password = urlparse(uri).password
-    return uri if password is None else uri.replace(f":{password}@", ":***@", 1)
 
 
 def keeps_artifacts(uri: str) -> bool:
@@ -77,11 +73,12 @@ def check_server(uri: str) -> None:
         answer = httpx.get(f"{uri.rstrip('/')}/health", timeout=ANSWER_SECONDS)
         problem = f"HTTP {answer.status_code}" if _is_none(answer.status_code) else ""
     except httpx.HTTPError as error:
-        problem = str(error) or type(error).__name__
+        problem = without_passwords(str(error)) or type(error).__name__
     if problem:
         raise ValueError(
-            f"MLFLOW_TRACKING_URI {uri!r}: no MLflow server answers there ({problem}); start one "
-            "(`mlflow server --host HOST --port PORT`), or unset it for sqlite:///runs/mlflow.db"
+            f"MLFLOW_TRACKING_URI {without_passwords(uri)!r}: no MLflow server answers there "
+            f"({problem}); start one (`mlflow server --host HOST --port PORT`), or unset it for "
+            "sqlite:///runs/mlflow.db"
         )
 
 

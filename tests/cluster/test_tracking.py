@@ -9,10 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
 
+from cluster.exits import FAILURE, run_app
+from cluster.log_queue import LogQueue
+from cluster.passwords import without_passwords
 from cluster.tracking import ChildRun, DataSource, Tracking, tracking_uri
 from cluster.tracking.machine import gpus, machine_metrics
-from cluster.tracking.uri import database_file, shown_uri
+from cluster.tracking.uri import check_server, database_file
 from tests.cluster.test_log_queue import away
 
 DATA = DataSource("heldout", "abc123", '{"seed": 7}')
@@ -58,9 +62,43 @@ def test_a_store_that_would_end_with_its_process_is_refused(
 
 
 def test_a_password_is_not_shown() -> None:
-    assert shown_uri("postgresql://me:pa:ss@host:5432/db") == "postgresql://me:***@host:5432/db"
+    shown = "postgresql://me:***@host:5432/db"
+    assert without_passwords("postgresql://me:pa:ss@host:5432/db") == shown
     for uri in ("sqlite:////x/mlflow.db", "http://tracking:5000", "postgresql://me@host/db"):
-        assert shown_uri(uri) == uri
+        assert without_passwords(uri) == uri
+    told = "API request to https://me:secret@host/api failed, https://a:secret@c too"
+    hidden = "API request to https://me:***@host/api failed, https://a:***@c too"
+    assert without_passwords(told) == hidden
+
+
+def test_what_goes_wrong_with_a_store_is_told_without_its_password(
+    tracking: Tracking, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret, told = "s3cret", list[str]()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"postgres://me:{secret}@host/db")
+    for ask in (
+        lambda: tracking_uri(Path("runs")),
+        lambda: check_server(f"http://me:{secret}@127.0.0.1:1"),
+    ):
+        with pytest.raises(ValueError, match="MLFLOW_TRACKING_URI") as refused:
+            ask()
+        told.append(str(refused.value))
+
+    def fail(_: object = None) -> None:
+        raise RuntimeError(f"API request to https://me:{secret}@host/api failed")
+
+    LogQueue(fail, told.append, "trials", "--resume").add(None)
+    run_id = tracking.parent("secretive", "secretive")
+    with pytest.raises(RuntimeError), tracking.lasting(run_id):
+        fail()
+    told.append(tracking.get(run_id).tags["error"])
+    app = typer.Typer()
+    app.command()(lambda: fail())
+    assert run_app(app, []) == FAILURE
+    told.append(capsys.readouterr().err)
+    for each in told:
+        assert "me:***@" in each
+        assert secret not in each
 
 
 @pytest.mark.parametrize("uri", ["./mlruns", "mlruns", "file:///tmp/mlruns", "/tmp/mlruns"])
