@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
 
@@ -139,9 +140,20 @@ def run_python(source: str, timeout: float, memory_mb: int = 512) -> SandboxResu
     if timeout <= 0 or memory_mb <= 0:
         raise ValueError(f"limits must be positive: timeout={timeout}, memory_mb={memory_mb}")
     token = secrets.token_hex(16).encode()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        report, exit_code = _run_child(token, source, timeout, memory_mb, folder)
+    place = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    try:
+        report, exit_code = _run_child(token, source, timeout, memory_mb, place.name)
+    finally:
+        _remove(place)
     return _judge(token, report, exit_code)
+
+
+def _remove(place: tempfile.TemporaryDirectory[str]) -> None:
+    """Remove the folder of a run, however deep what the source made in it."""
+    with suppress(RecursionError):  # Python 3.11 goes down by calls, one for each level
+        place.cleanup()
+    if os.path.exists(place.name):
+        subprocess.run(["rm", "-rf", "--", place.name], stderr=subprocess.DEVNULL, check=False)
 
 
 def run_many(

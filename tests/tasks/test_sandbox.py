@@ -82,6 +82,13 @@ def test_working_directory_is_empty_fresh_and_removed() -> None:
     assert not os.path.exists(folder)
 
 
+def test_a_folder_of_any_depth_is_removed_and_judged_like_another() -> None:
+    dig = "import os\nhere = os.getcwd()\nfor _ in range(3000):\n  os.mkdir('d')\n  os.chdir('d')\n"
+    reason = run_python(dig + "raise ValueError(here)", 5.0).reason
+    assert reason.startswith("error: ValueError ")
+    assert not os.path.exists(reason.removeprefix("error: ValueError "))
+
+
 def test_environment_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_SECRET", "1")
     assert run_python("import os\nassert 'A_SECRET' not in os.environ", 5.0).ok
