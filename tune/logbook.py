@@ -33,6 +33,8 @@ METRICS = (
 OUTCOMES: Mapping[Status, Outcome] = {"done": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 """A trial that was stopped because it could not win stands out from those that failed."""
 ENDED = tuple(OUTCOMES.values())
+ROUNDING = 0.001
+"""Seconds: a store keeps whole milliseconds."""
 
 
 class Logbook:
@@ -57,10 +59,10 @@ class Logbook:
         self.tracking.log(self.parent, params, {}, {**tags, **own}, self.data)
 
     def log(self, row: TrialRow) -> None:
-        """The child run of a finished trial."""
+        """The child run of a finished trial; one that was tried again has a new one."""
         run_id, status = self.children.get(row.key, (None, ""))
         child = child_of(row)
-        if status in ("FINISHED", child.outcome):
+        if run_id and (status == "FINISHED" or self._holds(run_id, status, child)):
             return
         if run_id is None or status in ENDED:  # tried again: a run of its own
             run_id = self.tracking.begin_child(self.parent, child)
@@ -68,6 +70,12 @@ class Logbook:
             self.children[row.key] = (run_id, "RUNNING")
         self.tracking.log_child(self.parent, child, self.data, run_id)
         self.children[row.key] = (run_id, child.outcome)
+
+    def _holds(self, run_id: str, status: str, child: ChildRun) -> bool:
+        """Whether this run is of this very try: tries begin at different times."""
+        if status != child.outcome:
+            return False
+        return abs(self.tracking.get(run_id).started - child.started) < ROUNDING
 
     def run_of(self, row: TrialRow) -> str:
         """The child run of a row that was logged."""

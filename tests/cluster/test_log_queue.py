@@ -12,6 +12,7 @@ from cluster.log_queue import LogQueue
 from cluster.tracking import DataSource, Tracking
 from tests.tune.rows import chain, row, standard
 from tune.logbook import Logbook
+from tune.trial import failed_row
 
 ROWS = [row("a", standard()), row("b", chain(2)), row("c", chain(4))]
 
@@ -59,3 +60,17 @@ def test_rows_wait_for_a_store_that_is_away_and_come_in_once_each(
         each.key: "FINISHED" for each in ROWS
     }
     assert len(tracking.trials(logbook.parent)) == len(ROWS)
+
+
+def test_a_trial_that_fails_again_has_a_run_of_its_own_with_the_new_reason(
+    tracking: Tracking,
+) -> None:
+    first = failed_row("d", "live", chain(6), "no target group is left")
+    second = first.model_copy(update={"error": "out of memory", "started": first.started + 60})
+    for row_of_this_try in (first, first, second, second):  # as resumed sweeps hand them over
+        logbook = Logbook(tracking, "again", "runs/two", "tiny", DataSource("heldout", "1", "{}"))
+        logbook.log(row_of_this_try)
+        logbook.log(row_of_this_try)
+    told = [run.tags["error"] for run in tracking.trials(logbook.parent)]
+    assert told == ["out of memory", "no target group is left"], "the latest first, each once"
+    assert tracking.get(logbook.run_of(second)).tags["error"] == "out of memory"
