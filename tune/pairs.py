@@ -24,16 +24,13 @@ Judge = Callable[["Pairs"], str | None]
 
 @dataclass
 class Side:
-    """One side's rows of the first pass, in the order of the prompts, seconds ``[batch][pass]``,
-    and the seconds of every answer."""
+    """One side's rows of the first pass, in the order of the prompts, the tokens of every batch (of
+    any pass), seconds ``[batch][pass]``, and the seconds of every answer."""
 
     rows: list[Row] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
     seconds: list[list[float]] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
-
-    @property
-    def tokens(self) -> int:
-        return sum(len(row["token_ids"]) for row in self.rows)
 
     @property
     def nfe(self) -> int:
@@ -42,7 +39,7 @@ class Side:
     @property
     def tokens_per_second(self) -> float:
         """At every batch's median over the passes."""
-        return self.tokens / sum(float(np.median(batch)) for batch in self.seconds)
+        return sum(self.tokens) / sum(float(np.median(batch)) for batch in self.seconds)
 
     @property
     def latency_p95(self) -> float:
@@ -61,10 +58,13 @@ class Pairs:
     """Why the passes ended early."""
 
     def speed(self) -> Spread:
-        """Ratio of tokens/s over all pairs: every batch in every pass."""
-        tokens = self.own.tokens / self.base.tokens if self.base.tokens else 1.0
-        both = zip(self.base.seconds, self.own.seconds, strict=True)
-        ratios = [b / o * tokens for base, own in both for b, o in zip(base, own, strict=True)]
+        """Ratio of tokens/s over all pairs: every batch in every pass. Both sides' tokens are those
+        of the pair: where texts differ, one long answer must not speed up all the others."""
+        ratios: list[float] = []
+        for index, (base, own) in enumerate(zip(self.base.seconds, self.own.seconds, strict=True)):
+            theirs = self.base.tokens[index]
+            gain = self.own.tokens[index] / theirs if theirs else 1.0
+            ratios += [gain * b / o for b, o in zip(base, own, strict=True)]
         q25, median, q75 = (float(q) for q in np.percentile(ratios, (25, 50, 75)))
         low, high = median_interval(ratios) or (None, None)
         return Spread(median=median, q25=q25, q75=q75, low=low, high=high)
@@ -133,5 +133,6 @@ def _decode(
     side.latencies += [row["seconds"] for row in found]
     if turn == 0:
         side.rows += found
+        side.tokens.append(sum(len(row["token_ids"]) for row in found))
         side.seconds.append([])
     side.seconds[index].append(seconds)

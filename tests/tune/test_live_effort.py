@@ -12,7 +12,7 @@ from tests.tune.rows import chain, row, standard
 from tune.config import LiveConfig, SweepConfig, TasksConfig
 from tune.hopeless import best_so_far, why_hopeless
 from tune.live import live_row
-from tune.pairs import Pairs
+from tune.pairs import Pairs, Side
 from tune.row import Spread, TrialRow
 
 REFERENCE = row("ref", standard())
@@ -140,3 +140,10 @@ def test_a_stopped_trial_says_why_and_keeps_what_it_found(
     found = live_row("l", options, config, group, baseline, lambda pairs: "too slow")
     assert (found.status, found.error, found.done) == ("stopped", "too slow", False)
     assert (found.n, found.certificate, len(found.correct)) == (2, "exact", 2)
+
+
+def test_one_long_answer_makes_no_other_pair_faster() -> None:
+    base = Side(tokens=[10] * 8, seconds=[[1.0]] * 8)
+    rambling = Side(tokens=[10] * 7 + [80], seconds=[[1.0]] * 7 + [[8.0]])
+    found = Pairs(rambling, base).speed()
+    assert (found.median, found.interval) == (1.0, (1.0, 1.0)), "as many tokens a second in each"
