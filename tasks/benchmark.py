@@ -73,7 +73,8 @@ class Benchmark:
         data = selection.shots_data or (selection.data if self.one_file else None)
         if data is None and (self.examples is None or selection.data):
             raise ValueError(
-                f"shots {selection.shots}: name the file of solved examples with --shots-data FILE"
+                f"shots {selection.shots}: name the file of solved examples with --shots-data FILE "
+                "(in a sweep: tasks.shots_data)"
             )
         source = self.examples or self.source
         return self._read(source, data, self.example_fields or self.fields)

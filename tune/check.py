@@ -66,8 +66,11 @@ def check(config: SweepConfig, runs: Path) -> Checked:
 
 def absolute_data(tasks: TasksConfig) -> TasksConfig:
     """The same files, for trials: Tune gives each of them a working directory of its own."""
-    data = {name: str(Path(file).resolve()) for name, file in tasks.data.items()}
-    return tasks.model_copy(update={"data": data})
+    found = {
+        key: {name: str(Path(file).resolve()) for name, file in getattr(tasks, key).items()}
+        for key in ("data", "shots_data")
+    }
+    return tasks.model_copy(update=found)
 
 
 def check_lengths(

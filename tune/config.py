@@ -36,12 +36,15 @@ class TasksConfig(_Frozen):
     """By task: a file or folder to read a public task's rows from, instead of the hub."""
     shots: dict[str, Annotated[int, Field(ge=0)]] = {}
     """By task: solved examples before the question."""
+    shots_data: dict[str, str] = {}
+    """By task: a file or folder to read the solved examples from; beside ``data``, unless its file
+    holds them too."""
 
     @model_validator(mode="after")
     def _check(self) -> "TasksConfig":
         for name in self.names:
             find_task(name)
-        for key in ("data", "shots"):
+        for key in ("data", "shots", "shots_data"):
             for name in getattr(self, key):
                 if name not in self.names:
                     raise ValueError(f"tasks.{key}.{name}: tasks.names {list(self.names)} lacks it")

@@ -54,6 +54,7 @@ def _problems(name: str, tasks: TasksConfig, count: int) -> tuple[Problem, ...]:
         shuffle_seed=tasks.seed,
         data=tasks.data.get(name),
         shots=tasks.shots.get(name, 0),
+        shots_data=tasks.shots_data.get(name),
     )
     found = registry.select(name, selection).problems
     if len(found) < count:

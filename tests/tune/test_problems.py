@@ -43,10 +43,13 @@ def test_trials_find_a_file_that_was_named_below_the_drivers_folder(
     sweep_config: SweepConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = Path(gsm8k(tmp_path, 3))
-    tasks = TasksConfig(names=("gsm8k",), data={"gsm8k": file.name}, recorded=2, live=1)
+    files = {"gsm8k": file.name}
+    asked = {"data": files, "shots": {"gsm8k": 1}, "shots_data": files}
+    tasks = TasksConfig.model_validate({"names": ["gsm8k"], "recorded": 2, "live": 1} | asked)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     monkeypatch.chdir(tmp_path)
     checked = check(sweep_config.model_copy(update={"tasks": tasks}), tmp_path / "runs")
     (tmp_path / "trial").mkdir()
     monkeypatch.chdir(tmp_path / "trial")  # as Tune does
     assert heldout(checked.config.tasks, 1).problems == checked.problems.problems[:1]
+    assert checked.problems.problems[0].prompt.count("Answer:") == 2, "an example, and the question"
