@@ -81,8 +81,8 @@ class LiveConfig(_Frozen):
     max_repeats: int = Field(default=10, ge=1)
     """Passes at most, where a precision is asked for."""
     first: int = Field(default=3, ge=1)
-    """Problems of each task after which a setting is judged for the first time; then after every
-    pass."""
+    """Problems of each task after which a setting is judged for the first time; then between
+    passes."""
     stop_hopeless: bool = True
     """End a setting once the interval of its ratio lies below standard decoding or below that of
     the best so far. Only where speed is what wins (``objectives``)."""

@@ -80,7 +80,8 @@ def measure_pairs(
     judge: Judge,
 ) -> Pairs:
     """Passes over ``rows`` as ``effort`` asks, after a warm-up of both sides; ``judge`` may end
-    them behind the ``first`` rows and behind every pass."""
+    them behind the ``first`` rows and between passes: what is measured to its end is kept as such.
+    """
     sides = [(Side(), options)]
     if baseline != options:
         sides.append((Side(), baseline))
@@ -89,13 +90,15 @@ def measure_pairs(
         group.generate(rows[:1], chosen)
     size = options.batch_size
     batches = [rows[i : i + size] for i in range(0, len(rows), size)]
-    for turn, some in _stretches(len(batches), -(-first // size), effort, pairs):
+    for number, (turn, some) in enumerate(
+        _stretches(len(batches), -(-first // size), effort, pairs)
+    ):
+        if number and (reason := judge(pairs)) is not None:
+            return Pairs(pairs.own, pairs.base, reason)
         for index in some:
             order = sides if (turn + index) % 2 == 0 else sides[::-1]
             for side, chosen in order:
                 _decode(group, batches[index], chosen, side, turn, index)
-        if (reason := judge(pairs)) is not None:
-            return Pairs(pairs.own, pairs.base, reason)
     return pairs
 
 
