@@ -14,6 +14,8 @@ from serve.neutral import CHAT, COMPLETION, MESSAGE, drop_neutral, few_fields, r
 from serve.texts import Content, Prompts, Stops, Text
 
 MAX_CHOICES = 128
+MOST_MESSAGES = 8192
+"""Beyond any conversation; a body has room for a hundred thousand."""
 FRAME_CHARACTERS = 32
 """What a template writes around a message, about."""
 
@@ -142,7 +144,7 @@ class Message(BaseModel):
         return {"role": role, "content": self.content} | named
 
 
-Messages = Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+Messages = Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES, fail_fast=True)]
 """A conversation. One wrong message is told: a body has room for millions, and errors of all of
 them would take gigabytes."""
 

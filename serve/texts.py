@@ -9,12 +9,16 @@ from serve.neutral import shown
 MAX_STOPS = 16
 """OpenAI takes 4; evaluation harnesses send more."""
 
+MOST_PROMPTS = 2048
+"""Far more than an endpoint answers at once; a body has room for a million."""
+
 Prompt = str | tuple[int, ...]
 
 _TEXT: dict[str, Any] = {"type": "string"}
 _IDS: dict[str, Any] = {"type": "array", "items": {"type": "integer"}}
+_SEVERAL: dict[str, Any] = {"type": "array", "minItems": 1, "maxItems": MOST_PROMPTS}
 _PROMPTS = WithJsonSchema(
-    {"anyOf": [_TEXT, *({"type": "array", "minItems": 1, "items": x} for x in (_TEXT, _IDS)), _IDS]}
+    {"anyOf": [_TEXT, *(_SEVERAL | {"items": x} for x in (_TEXT, _IDS)), _IDS]}
 )
 _STOPS = WithJsonSchema(
     {
@@ -60,6 +64,8 @@ def read_prompts(value: Any) -> Any:
     if isinstance(value, list) and value:
         if _are_ids(value):
             return (tuple(value),)
+        if len(value) > MOST_PROMPTS:
+            raise ValueError(f"has {len(value)} prompts; valid: at most {MOST_PROMPTS}")
         if all(isinstance(prompt, str) for prompt in value):
             return tuple(map(whole_text, value))
         if all(isinstance(prompt, list) and _are_ids(prompt) for prompt in value):

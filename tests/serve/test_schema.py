@@ -177,6 +177,8 @@ def test_other_messages_are_refused_by_name(message: dict[str, Any], field: str)
         (ChatRequest, CHAT_BODY | {"messages": [0] * 3}, "messages.0"),
         (TokenizeRequest, {"messages": [0] * 3}, "messages.0"),
         (DetokenizeRequest, {"tokens": ["a"] * 3}, "tokens.0"),
+        (ChatRequest, CHAT_BODY | {"messages": CHAT_BODY["messages"] * 9000}, "messages"),
+        (CompletionRequest, COMPLETION_BODY | {"prompt": [[]] * 3000}, "prompt"),
         (ChatRequest, CHAT_BODY | MANY, "x98"),
         (ChatRequest, CHAT_BODY | {"stream": True, "stream_options": MANY}, "x100"),
         (ChatRequest, CHAT_BODY | {"messages": [MANY] * 2}, "x100"),
