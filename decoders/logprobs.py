@@ -22,12 +22,14 @@ def read_logprobs(logits_RV: Tensor, tokens: Sequence[int], most: int) -> list[T
     exact = logits_RV if logits_RV.dtype == torch.float64 else logits_RV.float()
     log_probs = torch.log_softmax(exact, dim=1)
     index = torch.tensor(tokens, device=logits_RV.device)[:, None]
-    values, ids = top_entries(log_probs, max(1, most))
-    chosen, values, ids = fetch_later(log_probs.gather(1, index).squeeze(1), values, ids)()
+    # The order is that of the logits: rounding can make two of their log-probabilities equal.
+    _, ids = top_entries(exact, max(1, most))
+    asked = log_probs.gather(1, torch.cat((index, ids), dim=1))
+    values, ids = fetch_later(asked, ids)()
     return [
         TokenLogprob(token, logprob, possible(top[:most], scores))
-        for token, logprob, top, scores in zip(
-            tokens, chosen.tolist(), ids.tolist(), values.tolist(), strict=True
+        for token, (logprob, *scores), top in zip(
+            tokens, values.tolist(), ids.tolist(), strict=True
         )
     ]
 

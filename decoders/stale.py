@@ -5,6 +5,7 @@ It is all that a proposer may read, and all that a trace must keep (algorithms.m
 Shapes: M masked positions, V vocabulary, K kept entries, H hidden size.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -60,7 +61,9 @@ def summarize_later(
     """:func:`summarize`, begun now; the returned function waits for it."""
     log_probs = torch.log_softmax(logits_MV, dim=1)
     entropy = -(log_probs.exp() * log_probs.nan_to_num(neginf=0.0)).sum(dim=1)
-    log_probs_MK, ids_MK = top_entries(log_probs, TOP_PROBABILITIES)
+    # The order is that of the logits: rounding can make two of their log-probabilities equal.
+    _, ids_MK = top_entries(logits_MV, TOP_PROBABILITIES)
+    log_probs_MK = log_probs.gather(1, ids_MK)
     if scores_MV is logits_MV:
         scores, candidates = log_probs_MK[:, :TOP_CANDIDATES], ids_MK[:, :TOP_CANDIDATES]
     else:
@@ -95,8 +98,26 @@ def half(values: Tensor) -> Tensor:
 
 def top_entries(values_MV: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """At most ``most`` largest values of each row and their ids; ties by lowest id, as the target
-    draws (``topk`` alone promises no order, and low-precision logits often tie)."""
-    top = values_MV.topk(min(most, values_MV.shape[1]), dim=1)
-    ids, by_id = top.indices.sort(dim=1)
-    values, by_value = top.values.gather(1, by_id).sort(dim=1, descending=True, stable=True)
+    draws (``topk`` alone promises no order, and low-precision values often tie)."""
+    vocab = values_MV.shape[1]
+    most = min(most, vocab)
+    top = values_MV.topk(min(most + 1, vocab), dim=1)
+    ids = top.indices[:, :most]
+    if most < vocab:
+        last, left_out = top.values[:, most - 1], top.values[:, most]
+        # A CPU looks whether it matters which of equal values were taken; a GPU need not wait.
+        if values_MV.is_cuda or bool(((last == left_out) & (last > -math.inf)).any()):
+            ids = _lowest_of_equal(values_MV, top.values[:, :most], ids)
+    ids, _ = ids.sort(dim=1)
+    values, by_value = values_MV.gather(1, ids).sort(dim=1, descending=True, stable=True)
     return values, ids.gather(1, by_value)
+
+
+def _lowest_of_equal(values_MV: Tensor, top_MK: Tensor, ids_MK: Tensor) -> Tensor:
+    """``ids_MK`` of falling ``top_MK``, with the lowest of all ids whose value is the last one."""
+    vocab, most = values_MV.shape[1], ids_MK.shape[1]
+    least = top_MK[:, -1:]
+    falling = torch.arange(vocab, 0, -1, device=ids_MK.device)
+    equal = torch.where(values_MV == least, falling, 0).topk(most, dim=1).indices
+    place = torch.arange(most, device=ids_MK.device) - (top_MK > least).sum(dim=1, keepdim=True)
+    return torch.where(place < 0, ids_MK, equal.gather(1, place.clamp(min=0)))

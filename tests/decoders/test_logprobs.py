@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from decoders.logprobs import read_logprobs
 from decoders.loop import Decoder
 from decoders.options import DecodeOptions
 from decoders.request import Request, TokenLogprob
@@ -129,3 +130,12 @@ def test_half_precision_logits_are_read_in_full_precision() -> None:
         assert isinstance(entry, TokenLogprob)
         mass = math.fsum(math.exp(value) for _, value in entry.top)
         assert mass == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("most", [1, 5])
+def test_without_chance_the_token_comes_first_however_many_are_as_likely(most: int) -> None:
+    flat = torch.zeros(1, 300)
+    flat[0, 7] = -1.0
+    (entry,) = read_logprobs(flat, [int(flat.argmax())], most)
+    assert [token for token, _ in entry.top] == list(range(most))
+    assert entry.top[0] == (entry.token, entry.logprob)

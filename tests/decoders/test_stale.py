@@ -6,7 +6,7 @@ import torch
 
 from decoders.noise import gumbel_table
 from decoders.sampling import log_odds, perturbed_scores, suppress_mask_token
-from decoders.stale import TOP_CANDIDATES, TOP_PROBABILITIES, Stale, summarize
+from decoders.stale import TOP_CANDIDATES, TOP_PROBABILITIES, Stale, summarize, top_entries
 
 ROWS, MASK = 5, 3
 
@@ -96,3 +96,16 @@ def test_tied_tokens_stand_in_the_order_in_which_the_target_takes_them() -> None
     steps = np.diff(stale.log_probs, axis=1)
     assert (steps <= 0).all()
     assert (np.diff(stale.ids, axis=1)[steps == 0] > 0).all()
+    by_id = logits.sort(dim=1, descending=True, stable=True).indices
+    np.testing.assert_array_equal(stale.ids, by_id[:, :TOP_PROBABILITIES])
+    # Also where the ids that are equal reach beyond what is kept.
+    for most in (1, 3):
+        assert torch.equal(top_entries(logits, most)[1], by_id[:, :most])
+
+
+def test_tokens_that_rounding_makes_equal_keep_the_order_of_their_logits() -> None:
+    logits = torch.full((1, 4096), 0.1)
+    logits[0, 1000] = 0.1 + 1e-8
+    assert torch.log_softmax(logits, dim=1).unique().numel() == 1
+    stale = summarize(np.arange(1), logits, logits, np.zeros(1))
+    assert stale.candidates[0, :3].tolist() == [1000, 0, 1]
