@@ -4,14 +4,17 @@ import json
 import re
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
+from pydantic import ValidationError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from models.config import TargetConfig
 from models.families.fields import stated_block_size
 from models.families.registry import FAMILIES, family_of
+from models.invalid import one_line
 from models.layout import Piece
 from models.spec import TargetSpec
 from models.transformer import Transformer
@@ -67,10 +70,13 @@ def read_spec(folder: Path, block_size: int | None = None, *, force: bool = Fals
     checkpoint which states one, unless ``force`` is set.
     """
     name = checkpoint_name(folder)
-    config = json.loads((folder / "config.json").read_text())
+    config = _read_object(folder / "config.json", name)
     generation = folder / "generation_config.json"
-    generation_config = json.loads(generation.read_text()) if generation.exists() else {}
-    spec = family_of(config, name).read_spec(config, generation_config, name)
+    generation_config = _read_object(generation, name) if generation.exists() else {}
+    try:
+        spec = family_of(config, name).read_spec(config, generation_config, name)
+    except ValidationError as error:
+        raise ValueError(f"config.json of {name}: {one_line(error)}") from error
     if block_size in (None, spec.block_size):
         return spec
     if stated_block_size(config, name) and not force:
@@ -79,6 +85,17 @@ def read_spec(folder: Path, block_size: int | None = None, *, force: bool = Fals
             "(target.force_block_size true decodes all the same)"
         )
     return TargetSpec.model_validate(spec.model_dump() | {"block_size": block_size})
+
+
+def _read_object(path: Path, name: str) -> dict[str, Any]:
+    """A JSON object; ``ValueError`` names the file that holds none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path.name} of {name}: no JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} of {name}: no JSON object")
+    return found
 
 
 def checkpoint_name(folder: Path) -> str:

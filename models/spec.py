@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Topology = Literal["block_causal", "bidirectional"]
 Prediction = Literal["same", "shifted"]
@@ -28,9 +28,9 @@ class Experts(BaseModel):
     groups_per_token: int = 1
     scaling: float = 1.0
     """Of the grouped router's weights."""
-    shared: int = 0
+    shared: int = Field(default=0, ge=0)
     """Experts that every token passes, as one feed-forward so many times as wide."""
-    dense_layers: int = 0
+    dense_layers: int = Field(default=0, ge=0)
     """First layers that keep the plain feed-forward."""
 
     @model_validator(mode="after")
@@ -94,7 +94,7 @@ class TargetSpec(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> "TargetSpec":
-        if self.num_heads % self.num_kv_heads:
+        if self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f"num_attention_heads {self.num_heads} must be a multiple of "
                 f"num_key_value_heads {self.num_kv_heads}"

@@ -41,15 +41,27 @@ def refuse_others(config: Config, known: Config, name: str) -> None:
 
 
 def rope_theta(config: Config, name: str) -> float:
-    """``rope_theta``, or the newer ``rope_parameters`` that replaces it; scaling is refused."""
-    parameters = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = parameters.get("rope_type", parameters.get("type", "default"))
-    if kind != "default":
-        raise ValueError(f"config.json of {name}: rope type {kind!r} is not known; use default")
-    theta = config.get("rope_theta") or parameters.get("rope_theta")
-    if theta is None:
+    """``rope_theta``, or the one in the newer ``rope_parameters``; scaling, wherever it stands, and
+    two that differ are refused."""
+    found = {"rope_theta": config.get("rope_theta")}
+    for key in ("rope_parameters", "rope_scaling"):
+        parameters = config.get(key) or {}
+        if not isinstance(parameters, Mapping):
+            raise ValueError(f"config.json of {name}: {key} {parameters!r} is no object")
+        kind = parameters.get("rope_type", parameters.get("type", "default"))
+        if kind != "default":
+            raise ValueError(f"config.json of {name}: rope type {kind!r} is not known; use default")
+        found[f"{key}.rope_theta"] = parameters.get("rope_theta")
+    said = {key: theta for key, theta in found.items() if theta is not None}
+    if not said:
         raise ValueError(f"config.json of {name}: missing rope_theta")
-    return float(theta)
+    for key, theta in said.items():
+        if not isinstance(theta, int | float) or theta <= 0:
+            raise ValueError(f"config.json of {name}: {key} {theta!r} must be a number above 0")
+    if len(set(said.values())) > 1:
+        told = ", ".join(f"{key} {theta}" for key, theta in said.items())
+        raise ValueError(f"config.json of {name}: {told}: only one can hold")
+    return float(next(iter(said.values())))
 
 
 def is_tied(config: Config, key: str = TIED) -> bool:
@@ -57,8 +69,11 @@ def is_tied(config: Config, key: str = TIED) -> bool:
     return bool(config.get(key, False))
 
 
-def read_sizes(config: Config, keys: Mapping[str, str] = SIZES) -> dict[str, Any]:
-    """Fields of a spec whose keys are known to be there."""
+def read_sizes(config: Config, name: str, keys: Mapping[str, str] = SIZES) -> dict[str, Any]:
+    """Fields of a spec whose keys are known to be there; ``ValueError`` for one that is no size."""
+    for key in keys.values():
+        if not isinstance(config[key], int | float) or config[key] <= 0:
+            raise ValueError(f"config.json of {name}: {key} {config[key]!r} must be above 0")
     return {field: config[key] for field, key in keys.items()}
 
 

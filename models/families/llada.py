@@ -65,7 +65,7 @@ def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpe
     """
     require(config, _REQUIRED, name)
     refuse_others(config, _KNOWN, name)
-    sizes = read_sizes(config, _SIZES)
+    sizes = read_sizes(config, name, _SIZES)
     sizes["vocab_size"] = config.get("embedding_size") or sizes["vocab_size"]
     return TargetSpec(
         family=MODEL_TYPE,

@@ -71,9 +71,10 @@ def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpe
         rotary_dim=int(config["head_dim"] * config["partial_rotary_factor"]),
         tied_embeddings=is_tied(config),
         experts=Experts(
-            router="grouped_sigmoid", **{field: config[key] for field, key in _EXPERTS.items()}
+            router="grouped_sigmoid",
+            **{field: config[key] for field, key in _EXPERTS.items()},
         ),
-        **read_sizes(config),
+        **read_sizes(config, name),
         **read_tokens(
             config,
             generation_config,

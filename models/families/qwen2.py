@@ -44,7 +44,7 @@ def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpe
     """
     require(config, _REQUIRED, name)
     refuse_others(config, _KNOWN, name)
-    variant = VARIANTS[config["model_type"]]
+    variant, sizes = VARIANTS[config["model_type"]], read_sizes(config, name)
     return TargetSpec(
         family=config["model_type"],
         topology=variant.topology,
@@ -54,7 +54,7 @@ def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpe
         qk_norm=False,
         qkv_bias=True,
         tied_embeddings=is_tied(config),
-        **read_sizes(config),
+        **sizes,
         **read_tokens(
             config,
             generation_config,

@@ -28,7 +28,7 @@ FAMILIES: Mapping[str, Family] = {
 
 def family_of(config: Config, name: str) -> Family:
     """The family of a configuration; ``ValueError`` for an unknown one."""
-    family = FAMILIES.get(config.get("model_type", ""))
+    family = FAMILIES.get(str(config.get("model_type")))
     if family is None:
         raise ValueError(
             f"config.json of {name}: model_type {config.get('model_type')!r} is not known; "

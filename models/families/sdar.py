@@ -52,7 +52,7 @@ def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpe
         rope_theta=rope_theta(config, name),
         experts=experts,
         tied_embeddings=is_tied(config),
-        **read_sizes(config),
+        **read_sizes(config, name),
         **read_tokens(
             config,
             generation_config,

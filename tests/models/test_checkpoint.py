@@ -147,6 +147,43 @@ def test_a_scaled_rotary_is_refused(folder: Path, key: str) -> None:
         read_spec(folder)
 
 
+def test_of_two_spellings_of_the_rotary_none_is_overlooked(folder: Path) -> None:
+    plain = {"rope_type": "default", "rope_theta": 1e6}
+    configure(folder, rope_theta=1e6, rope_parameters=plain, rope_scaling={"type": "yarn"})
+    with pytest.raises(ValueError, match="rope type 'yarn' is not known"):
+        read_spec(folder)
+    configure(folder, rope_theta=5e5, rope_parameters=plain, rope_scaling=None)
+    with pytest.raises(ValueError, match=r"rope_theta 500000\.0, rope_parameters\.rope_theta 10"):
+        read_spec(folder)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"num_key_value_heads": 0}, "num_key_value_heads 0 must be above 0"),
+        ({"num_hidden_layers": "two"}, "num_hidden_layers 'two' must be above 0"),
+        ({"rope_scaling": "yarn"}, "rope_scaling 'yarn' is no object"),
+        ({"model_type": ["sdar"]}, r"model_type \['sdar'\] is not known"),
+        ({"mask_token_id": "mask"}, "mask_token_id: 'mask' must be a valid integer"),
+    ],
+    ids=str,
+)
+def test_a_value_that_is_none_is_refused_in_one_line(
+    folder: Path, values: dict[str, object], told: str
+) -> None:
+    configure(folder, **values)
+    with pytest.raises(ValueError, match=rf"^config\.json of [^\n]*{told}[^\n]*$"):
+        read_spec(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_configuration_that_is_no_object_is_named(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+    with pytest.raises(ValueError, match=f"^{name} of .*: no JSON"):
+        read_spec(folder)
+
+
 def test_no_rotary_base_at_all_is_refused(folder: Path) -> None:
     configure(folder, rope_theta=None)
     with pytest.raises(ValueError, match="missing rope_theta"):
