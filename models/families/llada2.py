@@ -72,6 +72,8 @@ def read_spec(config: Config, generation_config: Config, name: str) -> TargetSpe
         tied_embeddings=is_tied(config),
         experts=Experts(
             router="grouped_sigmoid",
+            # LLaDA2's router leaves the weight of a single expert as it is.
+            normalized=config["num_experts_per_tok"] > 1,
             **{field: config[key] for field, key in _EXPERTS.items()},
         ),
         **read_sizes(config, name),

@@ -126,6 +126,19 @@ def test_a_missing_field_is_never_guessed(family: str, key: str, tmp_path: Path)
         read_spec(tmp_path)
 
 
+def test_llada2_leaves_the_weight_of_a_single_expert_as_it_is(tmp_path: Path) -> None:
+    """As its published router does: made to sum to one, it would say nothing of the score."""
+    saved("llada2_moe", tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_experts_per_tok": 1}))
+    layer: Any = load(tmp_path).layers[1]
+    router = layer.mlp.router
+    x = torch.randn(5, 32, dtype=torch.float64)
+    chosen, weights = router(x)
+    scores = torch.sigmoid(x @ router.weight.T).gather(1, chosen)
+    torch.testing.assert_close(weights, scores * router.experts.scaling)
+
+
 def test_the_users_block_size_fills_in_but_does_not_overrule(tmp_path: Path) -> None:
     saved("sdar", tmp_path / "plain")
     path = tmp_path / "plain" / "config.json"
