@@ -3,10 +3,13 @@
 import json
 from pathlib import Path
 
-from safetensors.torch import load_file, save_file
+from pydantic import ValidationError
+from safetensors.torch import save_file
 
 from drafters.config import ORDER_TYPE
+from drafters.folder import fill_model, read_sizes, read_weights
 from drafters.order_model import OrderModel, OrderModelConfig, build_order_model
+from models.invalid import one_line
 from models.text import vocabulary_digest
 
 BUNDLED_ORDER = Path(__file__).parent / "bundled" / "order"
@@ -28,18 +31,12 @@ def load_order_model(folder: Path, target_folder: Path | None) -> OrderModel:
     It reads token ids if it learnt those of the target in ``target_folder``; of no target, none.
     A configuration without ``token_buckets`` is of a time when no model read ids.
     """
-    config = json.loads((folder / "config.json").read_text())
-    kind = config.pop("model_type", None)
-    if kind != ORDER_TYPE:
-        raise ValueError(f"drafter {folder}: model_type {kind!r} is not {ORDER_TYPE!r}")
-    model = build_order_model(OrderModelConfig(**{"token_buckets": 0} | config))
-    weights = folder / "model.safetensors"
-    if not weights.exists():
-        raise ValueError(f"drafter {folder} holds no model.safetensors")
+    config = {"token_buckets": 0} | read_sizes(folder, ORDER_TYPE)
     try:
-        model.load_state_dict(load_file(weights))
-    except RuntimeError as error:  # names every tensor that is missing, unknown or misshapen
-        raise ValueError(f"drafter {weights}: {' '.join(str(error).split())}") from error
+        model = build_order_model(OrderModelConfig.model_validate(config))
+    except ValidationError as error:
+        raise ValueError(f"drafter {folder}: {one_line(error, OrderModelConfig)}") from error
+    fill_model(model, read_weights(folder), folder)
     learnt = model.config.vocabulary
     model.reads_tokens = (
         bool(learnt) and target_folder is not None and learnt == vocabulary_digest(target_folder)

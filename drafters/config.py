@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -58,5 +58,16 @@ class DrafterConfig(BaseModel):
 
 def kind_of_drafter(path: str) -> str | None:
     """The ``model_type`` of a drafter folder, if it is one."""
-    config = Path(path) / "config.json"
-    return json.loads(config.read_text()).get("model_type") if config.exists() else None
+    folder = Path(path)
+    return read_config(folder).get("model_type") if (folder / "config.json").exists() else None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a drafter folder; ``ValueError`` where that is no JSON object."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"drafter {folder}: config.json is no JSON ({error})") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"drafter {folder}: config.json is no JSON object")
+    return config

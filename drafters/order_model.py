@@ -54,7 +54,7 @@ class OrderModelConfig(BaseModel):
     state. The paper's model is ``states`` with ``token_buckets`` 0 and ``feed_forward`` 512."""
     width: int = 128
     layers: int = 3
-    heads: int = 8
+    heads: int = Field(default=8, ge=1)
     feed_forward: int = 464
     """As large as keeps both forms within 3 % of 0.62M parameters; without a table of tokens 512
     does for the paper's."""

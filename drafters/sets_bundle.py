@@ -5,9 +5,10 @@ from pathlib import Path
 
 import torch
 from pydantic import ValidationError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from drafters.config import SETS_TYPE
+from drafters.folder import fill_model, read_sizes, read_weights
 from drafters.sets_model import SetsModel, SetsModelConfig
 from models.digests import digest
 from models.invalid import one_line
@@ -27,21 +28,12 @@ def find_sets_model(path: str | None, target_folder: Path) -> Path:
 
 def load_sets_model(folder: Path) -> SetsModel:
     """The sets model of a drafter folder, in evaluation mode; strict like a target's weights."""
-    content = json.loads((folder / "config.json").read_text())
-    kind = content.pop("model_type", None)
-    if kind != SETS_TYPE:
-        raise ValueError(f"drafter {folder}: model_type {kind!r} is not {SETS_TYPE!r}")
+    content = read_sizes(folder, SETS_TYPE)
     try:
         model = SetsModel(SetsModelConfig.model_validate(content))
     except ValidationError as error:
         raise ValueError(f"drafter {folder}: {one_line(error, SetsModelConfig)}") from error
-    weights = folder / "model.safetensors"
-    if not weights.exists():
-        raise ValueError(f"drafter {folder} holds no model.safetensors")
-    try:
-        model.load_state_dict({n: t.float() for n, t in load_file(weights).items()})
-    except RuntimeError as error:  # names every tensor that is missing, unknown or misshapen
-        raise ValueError(f"drafter {weights}: {' '.join(str(error).split())}") from error
+    fill_model(model, {n: t.float() for n, t in read_weights(folder).items()}, folder)
     return model.requires_grad_(False).eval()
 
 

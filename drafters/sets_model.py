@@ -47,7 +47,7 @@ class SetsModelConfig(BaseModel):
     """Of the target: its last hidden states and its token embeddings."""
     width: int = 256
     layers: int = 4
-    heads: int = 8
+    heads: int = Field(default=8, ge=1)
     feed_forward: int = 1024
     token_width: int = 176
     """Of a candidate token, once its embedding is projected."""

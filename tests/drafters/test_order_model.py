@@ -192,6 +192,25 @@ def test_weights_of_another_size_are_refused_by_name(tmp_path: Path) -> None:
         load_order_model(tmp_path, None)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("config.json", "[]", "config.json is no JSON object"),
+        ("config.json", "{", "config.json is no JSON"),
+        ("config.json", '{"model_type": "maskahead-order", "heads": 0}', "heads: 0 must be"),
+        ("model.safetensors", "half of a fi", "no readable safetensors file"),
+    ],
+)
+def test_a_damaged_folder_is_told_in_one_line(
+    name: str, text: str, told: str, tmp_path: Path
+) -> None:
+    small = OrderModelConfig(width=16, heads=2, layers=1, feed_forward=16)
+    save_order_model(build_order_model(small), tmp_path)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=rf"^drafter [^\n]*{told}[^\n]*$"):
+        load_order_model(tmp_path, None)
+
+
 def test_it_reads_the_ids_of_the_vocabulary_that_it_learnt_and_no_other(tmp_path: Path) -> None:
     train_texts = {"own": ["one two three"] * 9, "other": ["four five six"] * 9}
     for name, texts in train_texts.items():
