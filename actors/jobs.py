@@ -9,11 +9,11 @@ from typing import Any
 
 from actors.runner import Runner, open_runner
 from decoders.options import DecodeOptions
-from decoders.proposers.registry import find_drafter
+from decoders.proposers.registry import describe_drafter, find_drafter
 from decoders.trace import Trace, check_recordable
 from decoders.trace_store import TraceManifest, TraceStore
 from drafters.config import DrafterConfig
-from models.checkpoint import find_checkpoint
+from models.checkpoint import find_checkpoint, read_spec, target_spec
 from models.config import TargetConfig
 from models.digests import digest
 from tasks.files import PromptFile, ResultsFile, read_prompts
@@ -84,13 +84,18 @@ def describe_run(
 ) -> dict[str, Any]:
     """All but the prompts that decides the rows of a run; nothing that does not (ranks, batch)."""
     folder = find_checkpoint(target.path)
-    run: dict[str, Any] = {
-        "target": {"name": folder.name, "digest": digest(folder), "dtype": target.precision},
-        "decode": options.model_dump(exclude={"batch_size"}),
+    told: dict[str, Any] = {
+        "name": folder.name,
+        "digest": digest(folder),
+        "dtype": target.precision,
     }
+    block_size = target_spec(target).block_size
+    if block_size != read_spec(folder).block_size:  # the digest tells the checkpoint's own
+        told["block_size"] = block_size
+    run = {"target": told, "decode": options.model_dump(exclude={"batch_size"})}
     path = find_drafter(options.method, folder, drafter)
     if path is not None:
-        run["drafter"] = {"name": path.name, "digest": digest(path)}
+        run["drafter"] = describe_drafter(path)
     return run
 
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from decoders.boundary import check_boundary
 from decoders.options import METHODS, OPTIONS_OF, DecodeOptions
 from decoders.proposers.base import Proposer
-from decoders.proposers.registry import open_proposers
+from decoders.proposers.registry import describe_drafter, find_drafter, open_proposers
 from decoders.replay import check_setting, fixed_budget
 from decoders.replay_family import widest
 from decoders.trace_store import TraceManifest, TraceStore
@@ -45,7 +45,8 @@ def replay_grid(
     options = [setting_options(setting, manifest) for setting in settings]
     proposers = _open_proposers(manifest, drafter, options)
     num_traces = _check_traces(store, options)
-    run = {"traces": manifest.model_dump(), "num_traces": num_traces, "settings": settings}
+    run: dict[str, Any] = {"traces": manifest.model_dump(), "num_traces": num_traces}
+    run |= {"settings": settings, **_describe_drafters(manifest, drafter, options)}
     results = ResultsFile(out, [str(i) for i in range(len(settings))], run)
     left = dict(list(enumerate(options))[results.num_kept :])
     rows = []
@@ -59,6 +60,17 @@ def replay_grid(
             results.write(row)
             rows.append(row)
     return sorted(rows, key=lambda row: int(row["id"]))
+
+
+def _describe_drafters(
+    manifest: TraceManifest, drafter: DrafterConfig, settings: Sequence[DecodeOptions]
+) -> dict[str, Any]:
+    """The learned drafters of the settings' methods, by method; nothing where there are none."""
+    folder = find_checkpoint(manifest.target)
+    methods = sorted({options.method for options in settings})
+    paths = {method: find_drafter(method, folder, drafter) for method in methods}
+    found = {method: describe_drafter(path) for method, path in paths.items() if path is not None}
+    return {"drafters": found} if found else {}
 
 
 def _check_traces(store: TraceStore, settings: Sequence[DecodeOptions]) -> int:

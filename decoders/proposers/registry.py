@@ -18,6 +18,7 @@ from decoders.simsd.opening import check_pair, find_small_model, open_small_mode
 from drafters.bundle import BUNDLED_ORDER, find_order_model
 from drafters.config import DrafterConfig
 from drafters.sets_bundle import BUNDLED_SETS, find_sets_model
+from models.digests import digest
 from models.spec import TargetSpec
 
 UNTRAINED: dict[str, Callable[[], Proposer]] = {"chain": ChainProposer, "wtree": WideTreeProposer}
@@ -35,6 +36,11 @@ def find_drafter(method: str, target_folder: Path, drafter: DrafterConfig) -> Pa
     if method == "simsd":
         return find_small_model(drafter, target_folder)
     return None
+
+
+def describe_drafter(path: Path) -> dict[str, str]:
+    """What a run says of the drafter at ``path``, as found by :func:`find_drafter`."""
+    return {"name": path.name, "digest": digest(path)}
 
 
 def check_drafters(

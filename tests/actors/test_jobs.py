@@ -14,6 +14,7 @@ from decoders.trace_store import TraceManifest, TraceStore
 from drafters.bundle import save_order_model
 from drafters.config import DrafterConfig
 from drafters.order_model import OrderModelConfig, build_order_model
+from models.checkpoint import target_spec
 from models.config import TargetConfig
 from tasks.files import read_prompts
 
@@ -49,6 +50,19 @@ def test_a_results_file_cut_anywhere_is_completed_to_the_same_rows(
     whole = decoded(target, BESIDE, STANDARD, prompts, out)
     out.write_bytes(out.read_bytes()[:cut])
     assert decoded(target, BESIDE, STANDARD, prompts, out) == whole
+
+
+def test_rows_of_another_block_size_are_refused(
+    tiny_folder: Path, prompts: Path, tmp_path: Path
+) -> None:
+    """The weights are the same, the texts are not."""
+    target, out = TargetConfig(path=str(tiny_folder)), tmp_path / "out.jsonl"
+    stated = target.model_copy(update={"block_size": target_spec(target).block_size})
+    forced = target.model_copy(update={"block_size": 2, "force_block_size": True})
+    rows = decoded(target, BESIDE, STANDARD, prompts, out)
+    assert decoded(stated, BESIDE, STANDARD, prompts, out) == rows
+    with pytest.raises(ValueError, match=r"with target\.block_size None, not 2"):
+        decoded(forced, BESIDE, STANDARD, prompts, out)
 
 
 def test_finished_traces_are_kept_when_recording_is_interrupted(

@@ -183,6 +183,19 @@ def test_an_interrupted_grid_goes_on_behind_its_rows(folder: Path, tmp_path: Pat
     assert out.read_text() == whole.read_text()
 
 
+def test_rows_of_another_drafter_are_refused(folder: Path, tmp_path: Path) -> None:
+    """Else a model that was trained again would be told with the old one's forwards."""
+    out = tmp_path / "rows.jsonl"
+    grid = {"settings": [{"decode.method": "order", "decode.budget": 2}]}
+    assert replayed(folder, out, grid)
+    model = tiny_order_model()
+    model.config = model.config.model_copy(update={"temperature": 2.0})
+    save_order_model(model, tmp_path / "order")
+    other = DrafterConfig(path=str(tmp_path / "order"))
+    with pytest.raises(ValueError, match=r"holds results with drafters\.order\.digest"):
+        replay_grid(folder / "traces", grid, other, out, 1, lambda done, of: None)
+
+
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
