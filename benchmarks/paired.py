@@ -73,9 +73,11 @@ class BenchPlan:
 
 @dataclass
 class Measured:
-    """One method's rows (of the first repeat), seconds ``[repeat][batch]`` and peak bytes."""
+    """One method's rows (of the first repeat), tokens ``[batch]`` (of any repeat), seconds
+    ``[repeat][batch]`` and peak bytes."""
 
     rows: list[Row] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
     seconds: list[list[float]] = field(default_factory=list)
     peak: int = 0
 
@@ -149,6 +151,7 @@ def _measure_batch(
     into.peak = max(into.peak, runner.peak_memory())
     if repeat == 0:
         into.rows += [found[row.id] for row in batch]
+        into.tokens.append(sum(len(row["token_ids"]) for row in found.values()))
 
 
 def _certify(
@@ -168,9 +171,13 @@ def _certify(
 
 
 def summarize(own: Measured, base: Measured, certificate: Certificate) -> dict[str, Any]:
-    """One method's numbers; ratios above 1 are better than the baseline."""
+    """One method's numbers; ratios above 1 are better than the baseline. ``ratio`` is that of
+    tokens/s: where texts differ, one that ends early is no faster for it."""
     seconds, baseline = np.array(own.seconds), np.array(base.seconds)
-    tokens = sum(len(row["token_ids"]) for row in own.rows)
+    gains = [
+        ours / theirs if theirs else 1.0
+        for ours, theirs in zip(own.tokens, base.tokens, strict=True)
+    ]
     verified = [r["accepted"] for row in own.rows for r in row["rounds"] if r["kind"] == "verify"]
     commits = sum(
         len({p for r in row["rounds"] for s in r["steps"] for p, _ in s}) for row in own.rows
@@ -183,8 +190,8 @@ def summarize(own: Measured, base: Measured, certificate: Certificate) -> dict[s
         "tokens_per_forward": _ratio(commits, own.nfe),
         "accepted_per_round": _ratio(sum(verified), len(verified)),
         "seconds": quartiles(seconds),
-        "tokens_per_second": _ratio(tokens, float(np.median(seconds, axis=0).sum())),
-        "ratio": quartiles(baseline / seconds),
+        "tokens_per_second": _ratio(sum(own.tokens), float(np.median(seconds, axis=0).sum())),
+        "ratio": quartiles(np.array(gains) * baseline / seconds),
         "equal": certificate.equal,
         "certificate": certificate.kind,
         "divergence_margin": certificate.margin,

@@ -21,8 +21,8 @@ def live_table(found: Found) -> Table:
     note = (
         "Measured on this machine, one request at a time; every prompt with every row in turn, so "
         "that each ratio pairs two runs of one prompt that follow each other closely. speed: "
-        "seconds of draft-free decoding of the same rule over the method's (tokens/s ratio, as "
-        "outputs are equal), median and quartiles over the pairs. nfe as in the main table; "
+        "tokens/s over those of draft-free decoding of the same rule, median and quartiles over "
+        "the pairs. nfe as in the main table; "
         "as_replayed: problems whose forwards equal the replay's. certificate: outputs equal to "
         "draft-free ones; margin: the smallest log-odds margin at a first divergence, where some "
         "differ. load: the machine's load average behind it; above 1, something else ran."

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.certificate import Certificate
 from benchmarks.ladder import LadderConfig, mean_row, row_of, run_ladder
+from benchmarks.paired import Measured, summarize
 from cluster.configuration import validate
 from tests.text_target import save_text_target, save_tiny_sets_model
 
@@ -59,6 +61,20 @@ def test_the_report_names_certificates_and_accuracy_and_is_not_measured_twice(
     assert (tmp_path / "ladder-nfe_cut.png").stat().st_size > 1000
     again = run_ladder(config, tmp_path, "maskahead report ladder")
     assert again.rows == table.rows, "read, not measured: even the seconds are the same"
+
+
+def test_a_text_that_ends_early_is_no_faster_for_it() -> None:
+    """Ratios are those of tokens/s, pair by pair, as the report says."""
+
+    def measured(tokens: list[int], seconds: list[list[float]]) -> Measured:
+        row = {"nfe": 1, "forwards": 1, "token_ids": [], "rounds": []}
+        return Measured([row] * len(tokens), tokens, seconds)
+
+    base = measured([10, 8, 0], [[1.0, 1.0, 1.0], [2.0, 1.0, 1.0]])
+    own = measured([5, 8, 0], [[0.5, 0.5, 1.0], [1.0, 0.5, 1.0]])
+    found = summarize(own, base, Certificate("approximate", 2))
+    assert found["ratio"] == {"median": 1.0, "q25": 1.0, "q75": 1.75}
+    assert found["tokens_per_second"] == round(13 / 2.25, 4)
 
 
 def test_a_mean_is_over_tasks_and_as_exact_as_the_least_of_them() -> None:
