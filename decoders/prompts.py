@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from decoders.noise import row_seed
 from decoders.options import DecodeOptions, Temperature
@@ -28,6 +28,16 @@ class PromptRow(BaseModel):
         if isinstance(values, dict) and type(values.get("id")) is int:
             return values | {"id": str(values["id"])}
         return values
+
+    @field_validator("prompt")
+    @classmethod
+    def _whole_characters(cls, prompt: str | None) -> str | None:
+        try:
+            (prompt or "").encode()
+        except UnicodeEncodeError as error:  # JSON can spell an emoji that was cut in two
+            told = f"holds half of a surrogate pair, at character {error.start}, which is no text"
+            raise ValueError(told) from error
+        return prompt
 
     @model_validator(mode="after")
     def _one_prompt(self) -> "PromptRow":
