@@ -33,7 +33,7 @@ def bench(
     settings: Settings = None,
 ) -> None:
     """Measure methods side by side: forwards, seconds, equality with draft-free decoding."""
-    from benchmarks.paired import BenchPlan, run_bench, table_rows, write_report
+    from benchmarks.paired import BenchPlan, check_out, run_bench, table_rows, write_report
     from cluster.loaded import ray_where_needed
 
     short = {"target.path": target} if target else {}
@@ -42,6 +42,7 @@ def bench(
     plan = BenchPlan(
         config.target, config.drafter, config.decode, names, prompts, repeats, command_line()
     )
+    check_out(out)
     with ray_where_needed(config), progress("bench") as report:
         measured = run_bench(plan, report)
     write_report(measured, out)

@@ -5,6 +5,7 @@ with the baseline on the same batch in the same repeat, so that drift of the mac
 """
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from drafters.config import DrafterConfig
 from models.config import TargetConfig
 from models.digests import digest
 from tasks.files import read_prompts
+from tasks.whole import write_whole
 
 BASELINE, THRESHOLD = "standard", "threshold"
 EXACT_SETS = "sets-exact"
@@ -245,7 +247,18 @@ def _spread(ratio: Mapping[str, float]) -> str:
     return f"{ratio['median']:.2f} [{ratio['q25']:.2f} {ratio['q75']:.2f}]"
 
 
+def check_out(out: Path) -> None:
+    """Make the report's folder; ``ValueError``, before anything is measured, where it cannot be
+    written."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out {out}: {error.filename}: {error.strerror}") from error
+    if out.is_dir() or not os.access(out.parent, os.W_OK):
+        raise ValueError(f"--out {out} must be a file that can be written")
+
+
 def write_report(report: Mapping[str, Any], out: Path) -> None:
     """The report as JSON."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    write_whole(out, json.dumps(report, indent=2) + "\n")

@@ -28,6 +28,11 @@ def test_bench_reports_what_the_contract_names(run: Run, tiny_folder: Path, prom
     assert chain["nfe_ratio"] > 1
     assert report["methods"]["standard"]["ratio"]["median"] == 1
     assert run(*bench, "--set", "decode.gamma=0.1")[0] == 2
+    Path("folder").mkdir()
+    for out in ("folder", "b.json/below"):
+        code, said = run(*bench, "--out", out)
+        assert (code, said.count("\n")) == (2, 1)
+        assert said.startswith(f"error: --out {out}"), "before anything is measured"
 
 
 def test_sets_is_measured_against_threshold_decoding_and_replayed(
