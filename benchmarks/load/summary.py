@@ -79,13 +79,11 @@ def compare(ours: Sequence[Turn], theirs: Sequence[Turn], seed: int) -> dict[str
     """Ratios of the first endpoint to the second, with 95 % intervals.
 
     Times are paired request by request, where both were answered; throughput turn by turn. Each
-    ratio is a geometric mean, its interval a bootstrap over the pairs.
+    ratio is a geometric mean, its interval a bootstrap over the turns.
     """
-    pairs = [
-        (a, b)
-        for turn_a, turn_b in zip(ours, theirs, strict=True)
-        for a, b in zip(turn_a, turn_b, strict=True)
-        if a.error is None and b.error is None
+    turns = [
+        [(a, b) for a, b in zip(*pair, strict=True) if a.error is None and b.error is None]
+        for pair in zip(ours, theirs, strict=True)
     ]
     times: dict[str, Callable[[Sample], float | None]] = {
         "first_text": lambda sample: sample.first_text,
@@ -93,28 +91,33 @@ def compare(ours: Sequence[Turn], theirs: Sequence[Turn], seed: int) -> dict[str
         "seconds": lambda sample: sample.seconds,
     }
     found: dict[str, Any] = {
-        name: ratio([(read(a), read(b)) for a, b in pairs], seed) for name, read in times.items()
+        name: ratio([[(read(a), read(b)) for a, b in pairs] for pairs in turns], seed)
+        for name, read in times.items()
     }
-    rates = [(_rate(a), _rate(b)) for a, b in zip(ours, theirs, strict=True)]
+    rates = [[(_rate(a), _rate(b))] for a, b in zip(ours, theirs, strict=True)]
     found["tokens_per_second"] = ratio(rates, seed)
-    same = sum(a.text == b.text for a, b in pairs)
-    return found | {"pairs": len(pairs), "same_text": same}
+    same = sum(a.text == b.text for pairs in turns for a, b in pairs)
+    return found | {"pairs": sum(map(len, turns)), "same_text": same}
 
 
 def _rate(turn: Turn) -> float:
     return sum(sample.tokens for sample in turn if sample.error is None) / span(turn)
 
 
-def ratio(pairs: Sequence[tuple[float | None, float | None]], seed: int) -> dict[str, float] | None:
-    """Geometric mean of ``a / b`` over the pairs that have both, with its 95 % interval (which one
-    pair alone has not)."""
-    logs = np.array([math.log(a / b) for a, b in pairs if a and b])
-    if not len(logs):
+def ratio(
+    turns: Sequence[Sequence[tuple[float | None, float | None]]], seed: int
+) -> dict[str, float] | None:
+    """Geometric mean of ``a / b`` over the pairs of all turns that have both, with its 95 %
+    interval. Whole turns are drawn for it: what slows one down slows all of its requests, so that
+    pairs drawn one by one would look surer than they are. One turn alone has no interval."""
+    logs = [[math.log(a / b) for a, b in pairs if a and b] for pairs in turns]
+    sums, counts = (np.array([f(own) for own in logs if own]) for f in (sum, len))
+    if not len(counts):
         return None
-    found = {"n": len(logs), "ratio": round(math.exp(logs.mean()), 6)}
-    if len(logs) > 1:
-        rng = np.random.default_rng(seed)
-        means = rng.choice(logs, (RESAMPLES, len(logs))).mean(axis=1)
+    found = {"n": int(counts.sum()), "ratio": round(math.exp(sums.sum() / counts.sum()), 6)}
+    if len(counts) > 1:
+        drawn = np.random.default_rng(seed).integers(len(counts), size=(RESAMPLES, len(counts)))
+        means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
         low, high = np.exp(np.percentile(means, (2.5, 97.5)))
         found |= {"low": round(float(low), 6), "high": round(float(high), 6)}
     return found

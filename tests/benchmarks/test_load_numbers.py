@@ -86,15 +86,23 @@ def test_limits_of_all_kinds_count() -> None:
 
 
 def test_a_ratio_is_the_geometric_mean_with_an_interval_around_it() -> None:
-    pairs = [(2.0, 1.0), (8.0, 1.0), (4.0, 1.0), (None, 3.0), (1.0, None)]
-    found = ratio(pairs, seed=0)
+    turns = [[(2.0, 1.0)], [(8.0, 1.0), (None, 3.0)], [(4.0, 1.0)], [(1.0, None)]]
+    found = ratio(turns, seed=0)
     assert found is not None
     assert found["n"] == 3
     assert found["ratio"] == pytest.approx(4.0)
     assert 2.0 <= found["low"] < 4.0 < found["high"] <= 8.0
-    assert ratio(pairs, seed=0) == found
-    assert ratio([(3.0, 2.0)], seed=0) == {"n": 1, "ratio": 1.5}
-    assert ratio([(None, 1.0)], seed=0) is None
+    assert ratio(turns, seed=0) == found
+    assert ratio([[(3.0, 2.0), (6.0, 4.0)]], seed=0) == {"n": 2, "ratio": 1.5}
+    assert ratio([[(None, 1.0)], []], seed=0) is None
+
+
+def test_requests_of_one_turn_are_no_independent_evidence() -> None:
+    """A turn that was slow as a whole says so once, however many requests it had."""
+    turns = [[(2.0 if slow else 1.0, 1.0)] for slow in (True, False) * 4]
+    once = ratio(turns, seed=0)
+    assert once is not None
+    assert ratio([pairs * 50 for pairs in turns], seed=0) == once | {"n": 400}
 
 
 def test_two_endpoints_are_compared_request_by_request_where_both_answered() -> None:
