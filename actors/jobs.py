@@ -96,6 +96,8 @@ def describe_run(
     path = find_drafter(options.method, folder, drafter)
     if path is not None:
         run["drafter"] = describe_drafter(path)
+        if options.masked and drafter.dtype != DrafterConfig().dtype:  # its drafts change the text
+            run["drafter"]["dtype"] = drafter.dtype
     return run
 
 

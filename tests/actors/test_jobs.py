@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.jobs import PART_SIZE, PartWriter, decode_file, record_traces
+from actors.jobs import PART_SIZE, PartWriter, decode_file, describe_run, record_traces
 from actors.loading import absolute_paths
 from actors.runner import open_runner
 from decoders.options import DecodeOptions
@@ -63,6 +63,17 @@ def test_rows_of_another_block_size_are_refused(
     assert decoded(stated, BESIDE, STANDARD, prompts, out) == rows
     with pytest.raises(ValueError, match=r"with target\.block_size None, not 2"):
         decoded(forced, BESIDE, STANDARD, prompts, out)
+
+
+@pytest.mark.parametrize(("verify", "same"), [("mask", False), ("exact", True)])
+def test_a_small_model_in_another_precision_is_another_run_where_the_text_depends_on_it(
+    tiny_folder: Path, verify: str, same: bool
+) -> None:
+    target, small = TargetConfig(path=str(tiny_folder)), DrafterConfig(path=str(tiny_folder))
+    options = DecodeOptions.model_validate({"method": "simsd", "verify": verify})
+    wide = small.model_copy(update={"dtype": "float64"})
+    runs = [describe_run(target, drafter, options) for drafter in (small, wide)]
+    assert (runs[0] == runs[1]) is same
 
 
 def test_finished_traces_are_kept_when_recording_is_interrupted(
