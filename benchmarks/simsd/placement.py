@@ -59,11 +59,12 @@ def places(config: SimsdConfig) -> dict[str, Place]:
 
 
 def measure_places(report: Report) -> list[Row]:
-    """Seconds ``[repeat][batch]`` and texts of every place; nothing without problems for it."""
+    """Seconds ``[repeat][batch]``, tokens ``[batch]`` and texts of every place; nothing without
+    problems for it."""
     config, asked = report.config, report.config.placement
     if not asked.problems:
         return []
-    path = report.out / "placement" / "rows.json"
+    path = report.out / "placement" / "turns.json"
     facts = {"digests": report.digests("main"), "placement": asked.model_dump()}
     facts |= {"target": config.target.model_dump(), "drafter": config.drafter.model_dump()}
     facts |= {"batch": config.batch_size, "limit": config.max_new_tokens, "tasks": config.tasks}
@@ -100,6 +101,7 @@ def _take_turns(report: Report, runners: Mapping[str, tuple[Runner, str]]) -> li
     batches = [prompts[start : start + size] for start in range(0, len(prompts), size)]
     texts: dict[str, dict[str, list[int]]] = {name: {} for name in runners}
     seconds: dict[str, list[list[float]]] = {name: [] for name in runners}
+    tokens: dict[str, list[int]] = {name: [] for name in runners}
     for repeat in range(-1, config.placement.repeats):
         for name in runners if repeat >= 0 else ():  # the first pass warms up
             seconds[name].append([])
@@ -109,9 +111,11 @@ def _take_turns(report: Report, runners: Mapping[str, tuple[Runner, str]]) -> li
                 texts[name] |= {row["id"]: row["token_ids"] for row in rows}
                 if repeat >= 0:
                     seconds[name][repeat].append(taken)
+                else:
+                    tokens[name].append(sum(len(row["token_ids"]) for row in rows))
     return [
-        {"place": name, "method": method, "seconds": seconds[name], "texts": texts[name]}
-        | {"tokens": sum(map(len, texts[name].values()))}
+        {"place": name, "method": method, "texts": texts[name]}
+        | {"seconds": seconds[name], "tokens": tokens[name]}
         for name, (_, method) in runners.items()
     ]
 
@@ -144,14 +148,14 @@ def placement_table(rows: Sequence[Row]) -> Table:
 
 def _rate(row: Row) -> float:
     """Tokens of all batches over the sum of the batches' medians."""
-    return float(row["tokens"] / np.median(np.array(row["seconds"]), axis=0).sum())
+    return float(sum(row["tokens"]) / np.median(np.array(row["seconds"]), axis=0).sum())
 
 
 def _ratio(base: Row, row: Row) -> float:
-    """Median of the paired ratios of seconds a token."""
-    own = np.array(row["seconds"]) / row["tokens"]
-    theirs = np.array(base["seconds"]) / base["tokens"]
-    return quartiles(theirs / own)["median"]
+    """Median of the paired ratios of tokens/s; both sides' tokens are those of the pair, as the
+    mask's texts are others."""
+    own, theirs = (np.array(r["tokens"]) / np.array(r["seconds"]) for r in (row, base))
+    return quartiles(own / theirs)["median"]
 
 
 def _equal(row: Row, rows: Sequence[Row]) -> str:

@@ -83,6 +83,14 @@ def small_of(engine: Engine) -> SmallModel:
     return companion.drafting
 
 
+def runs_as(config: SimsdConfig) -> dict[str, Any]:
+    """What decides results beside digests and options: in which precision, and in which blocks
+    where not the checkpoint's own."""
+    told = {"dtypes": [config.target.precision, config.drafter.dtype]}
+    block_size = config.target.block_size
+    return told if block_size is None else told | {"block_size": block_size}
+
+
 def decode_settings(report: Report) -> dict[tuple[str, str], Row]:
     """Every setting on every task, by the setting's key and the task."""
     found: dict[tuple[str, str], Row] = {}
@@ -99,7 +107,7 @@ def _decode(report: Report, setting: Setting, task: str) -> Row:
     target = {"target": report.digests(setting.pair)["target"]}
     facts: dict[str, Any] = {
         "digests": report.digests(setting.pair) if setting.options.drafts else target,
-        "dtypes": [config.target.dtype, config.drafter.dtype],
+        **runs_as(config),
         "options": setting.options.model_dump(),
         "problems": [task, setting.count, config.problem_seed],
         "copied": setting.copied,
@@ -129,6 +137,7 @@ def _fidelity(report: Report, pair: str) -> list[Row]:
     path = report.out / "fidelity" / f"{pair}.json"
     facts = {"digests": report.digests(pair), "fidelity": asked_for.model_dump()}
     facts |= {"seed": config.problem_seed, "tasks": config.tasks, "limit": config.max_new_tokens}
+    facts |= runs_as(config)
     rows = kept(path, facts)
     if rows is None:
         rows = keep(path, facts, {"rows": _measure(report, report.engine(pair))})

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from benchmarks.simsd.config import SimsdConfig
+from benchmarks.simsd.placement import placement_table
 from benchmarks.simsd.run import check, run_simsd
+from benchmarks.simsd.stages import runs_as
 from benchmarks.spot.found import Table
 from cluster.configuration import validate
 from models.checkpoint import read_spec, save_checkpoint
@@ -77,6 +79,25 @@ def test_the_same_command_again_decodes_nothing(
     again = {table.name: table for table in run_simsd(config, out, "maskahead report simsd")}
     assert {file: file.stat().st_mtime_ns for file in files} == before
     assert [again[name].rows for name in tables] == [table.rows for table in tables.values()]
+
+
+@pytest.mark.parametrize(
+    "update", [{"dtype": "float32"}, {"quantize": "int8"}, {"block_size": 2}], ids=str
+)
+def test_results_of_another_precision_or_block_size_are_not_taken_up(
+    config: SimsdConfig, update: dict[str, object]
+) -> None:
+    """The digest of the checkpoint is the same."""
+    target = config.target.model_copy(update=update)
+    assert runs_as(config.model_copy(update={"target": target})) != runs_as(config)
+
+
+def test_a_long_answer_speeds_up_no_pair_but_its_own() -> None:
+    """Under the mask texts differ: three pairs alike, one with an answer that never ends."""
+    base = {"place": "one", "method": "standard", "texts": {}}
+    base |= {"seconds": [[1.0, 1.0, 1.0, 1.0]], "tokens": [10, 10, 10, 10]}
+    own = base | {"method": "simsd", "seconds": [[1.0, 1.0, 1.0, 8.0]], "tokens": [10, 10, 10, 80]}
+    assert placement_table([base, own]).rows[1]["over one"] == 1
 
 
 def test_a_pair_or_a_target_that_does_not_fit_is_refused_before_anything_runs(
