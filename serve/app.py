@@ -16,6 +16,7 @@ from actors.placing import group_room
 from cluster.configuration import validate
 from decoders.options import DRAFT_FREE, ORACLES, PROPOSERS
 from decoders.proposers.registry import check_drafters
+from decoders.refusals import check_options
 from models.checkpoint import find_checkpoint, target_spec
 from models.text import TextCodec, open_codec
 from serve.api import build_api
@@ -33,7 +34,8 @@ DRAIN_LOOK_SECONDS = 0.2
 
 def check_config(config: ServeConfig) -> None:
     """Raise ``ValueError``, before anything starts, for a target or a drafter that cannot be
-    served: not there, of the wrong size, or without a tokenizer."""
+    served: not there, of the wrong size, or without a tokenizer; and for options that the target
+    cannot be decoded with."""
     check_target(config.target)
     if not on_gpu(config):
         check_ranks_fit(config.target)
@@ -42,8 +44,9 @@ def check_config(config: ServeConfig) -> None:
         if method in ORACLES:
             served = ", ".join((*DRAFT_FREE, *PROPOSERS, "sets", "simsd"))
             raise ValueError(f"{key} {method}: oracles read the future; valid here: {served}")
-    folder = find_checkpoint(config.target.path)
-    check_drafters(folder, target_spec(config.target), config.drafter, config.all_methods)
+    folder, spec = find_checkpoint(config.target.path), target_spec(config.target)
+    check_drafters(folder, spec, config.drafter, config.all_methods)
+    check_options(config.decode, spec)
     if open_codec(folder) is None:
         raise ValueError(f"target.path {config.target.path!r} has no tokenizer; serving needs one")
 

@@ -57,6 +57,9 @@ def serve_command(fetch_registered: Fetch) -> Callable[..., None]:
 
             with TemporaryDirectory() as folder:
                 file = config or fetch_registered(model, Path(folder))
+                if follow and not file.stat().st_size:
+                    # As it is for a moment when it is written anew; elsewhere it means defaults.
+                    raise ValueError(f"config {file} is empty")
                 return load_serve_config(file, settings or [])
 
         found = look()

@@ -5,8 +5,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from decoders.options import DecodeOptions
+from decoders.refusals import check_options
+from models.spec import TargetSpec
 from serve.config import ServeConfig
 from serve.options import request_options
+from tasks.files import flat
 
 IN_PLACE = {"decode", "run_id", "certificate"}
 
@@ -41,14 +44,15 @@ class ServedSettings(BaseModel):
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-def check_in_place(opened: ServeConfig, wanted: ServeConfig) -> None:
-    """Raise ``ValueError`` where the target that was ``opened`` cannot serve what is ``wanted``."""
-    before, after = opened.model_dump(exclude=IN_PLACE), wanted.model_dump(exclude=IN_PLACE)
+def check_in_place(opened: ServeConfig, wanted: ServeConfig, spec: TargetSpec) -> None:
+    """Raise ``ValueError`` where the target that was ``opened``, of that ``spec``, cannot serve
+    what is ``wanted``."""
+    before, after = (flat(config.model_dump(exclude=IN_PLACE)) for config in (opened, wanted))
     for key in before:
         if before[key] != after[key]:
             raise ValueError(
-                f"{key} {before[key]!r} is now {after[key]!r}: another target needs a redeploy; "
-                "end this endpoint and start it again"
+                f"{key} {before[key]!r} is now {after[key]!r}, which needs a redeploy; end this "
+                "endpoint and start it again"
             )
     loaded = request_options(opened)
     if wanted.decode.method not in loaded:
@@ -56,3 +60,5 @@ def check_in_place(opened: ServeConfig, wanted: ServeConfig) -> None:
             f"decode.method {wanted.decode.method}: its drafter is not loaded here, which needs a "
             f"redeploy; valid in place: {', '.join(loaded)}"
         )
+    # Taken over, they would refuse every request that does not bring its own.
+    check_options(wanted.decode, spec)

@@ -17,6 +17,8 @@ from actors.loading import check_ranks_fit
 from actors.remote_calls import fetch
 from cluster.processes import children
 from cluster.session import ClusterConfig, session
+from models.checkpoint import target_spec
+from models.spec import TargetSpec
 from serve.app import (
     DRAIN_LOOK_SECONDS,
     check_config,
@@ -60,7 +62,7 @@ def run_server(
         # Nothing but Ray has been started by this process.
         cluster = {} if config.cluster.is_remote else children(os.getpid())
         try:
-            following = Follower(config, follow, show)
+            following = Follower(config, target_spec(opened.target), follow, show)
             while not ended.wait(following.seconds):
                 wanted = following.next()
                 if wanted is not None:
@@ -91,9 +93,14 @@ class Follower:
     """Looks where a configuration comes from, and takes over what can be changed in place."""
 
     def __init__(
-        self, opened: ServeConfig, look: Callable[[], ServeConfig] | None, say: Say
+        self,
+        opened: ServeConfig,
+        spec: TargetSpec,
+        look: Callable[[], ServeConfig] | None,
+        say: Say,
     ) -> None:
         self._opened = self._served = opened
+        self._spec = spec
         self._look = look
         self._say = say
         self._told = ""
@@ -108,17 +115,18 @@ class Follower:
         assert self._look is not None
         try:
             wanted = self._look()
-            check_in_place(self._opened, wanted)
+            check_in_place(self._opened, wanted, self._spec)
         except Exception as error:  # whatever it is, the endpoint goes on
             self._tell(f"not taken over: {error}")
             return None
+        self._told = ""
         if ServedSettings.of(wanted) == ServedSettings.of(self._served):
             return None
-        self._served, self._told = wanted, ""
+        self._served = wanted
         return wanted
 
     def _tell(self, text: str) -> None:
-        """Say it once."""
+        """Say it once, until it has passed."""
         if text != self._told:
             self._told = text
             self._say(text)

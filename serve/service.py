@@ -83,9 +83,9 @@ class Service:
 
     def apply(self, settings: ServedSettings) -> None:
         """Serve other options on the same target from the next request on; what is under way keeps
-        its own. Raises ``ValueError`` for options that need another drafter."""
+        its own. Raises ``ValueError`` for options that need another drafter or target."""
         wanted = settings.applied_to(self.config)
-        check_in_place(self.opened, wanted)
+        check_in_place(self.opened, wanted, self.spec)
         self.config, self.draining, self.refused = wanted, settings.draining, None
         self.metrics.served(wanted)
 

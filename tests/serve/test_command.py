@@ -95,7 +95,7 @@ def test_it_follows_its_file_in_place_and_ends_with_what_runs(
         answer = http.post("/v1/completions", json={"model": MODEL, "prompt": "hello"}).json()
         assert answer["usage"]["maskahead"]["method"] == "wtree"
         running.change(max_batch=3)
-        running.wait_for("not taken over: max_batch 8 is now 3: another target needs a redeploy")
+        running.wait_for("not taken over: max_batch 8 is now 3, which needs a redeploy")
 
         body = {"model": MODEL, "prompt": "hello", "max_tokens": 400, "stream": True}
         body |= {"maskahead": {"ignore_stop": True}}

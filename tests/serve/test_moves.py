@@ -9,10 +9,12 @@ import httpx
 import pytest
 
 from decoders.options import DecodeOptions
+from models.checkpoint import target_spec
 from serve.api import model_card
 from serve.app import Endpoint, open_service
 from serve.config import ServeConfig
 from serve.moves import ServedSettings, check_in_place
+from serve.operation import OperationConfig
 from serve.running import Follower
 from serve.schema import CompletionRequest
 from serve.service import Service
@@ -110,13 +112,19 @@ def test_a_draining_endpoint_finishes_what_runs_and_refuses_the_rest(
         ({"max_batch": 1}, "max_batch 4 is now 1.*redeploy"),
         ({"name": "other"}, "name .*redeploy"),
         ({"decode": DecodeOptions(method="order")}, "decode.method order.*chain, standard"),
+        ({"decode": DecodeOptions(cache_refresh=2)}, "decode.cache_refresh 2: .*valid: 0"),
+        (
+            {"serve": OperationConfig(max_budget=9)},
+            r"serve\.max_budget 64 is now 9, which needs a redeploy",
+        ),
     ],
 )
-def test_what_needs_a_redeploy_is_named(
+def test_what_cannot_be_taken_over_is_named(
     serve_config: ServeConfig, change: dict[str, Any], message: str
 ) -> None:
+    wanted, spec = serve_config.model_copy(update=change), target_spec(serve_config.target)
     with pytest.raises(ValueError, match=message):
-        check_in_place(serve_config, serve_config.model_copy(update=change))
+        check_in_place(serve_config, wanted, spec)
 
 
 def test_a_follower_takes_each_move_once_and_tells_each_trouble_once(
@@ -136,12 +144,14 @@ def test_a_follower_takes_each_move_once_and_tells_each_trouble_once(
         failing,
         lambda: larger,
         lambda: serve_config,
+        failing,
     ]
     said: list[str] = []
     turns = iter(looks)
-    follower = Follower(serve_config, lambda: next(turns)(), said.append)
+    spec = target_spec(serve_config.target)
+    follower = Follower(serve_config, spec, lambda: next(turns)(), said.append)
     taken = [follower.next() for _ in looks]
-    assert taken == [None, faster, None, None, None, None, serve_config]
-    assert [text.split(":")[0] for text in said] == ["not taken over"] * 2
+    assert taken == [None, faster, None, None, None, None, serve_config, None]
+    assert [text.split(":")[0] for text in said] == ["not taken over"] * 3
     assert "not YAML" in said[0]
     assert "max_batch 4 is now 9" in said[1]
