@@ -3,12 +3,14 @@
 ``runs/cluster`` holds ``node.json`` (which process, at which address), the token and Ray's log.
 """
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -16,10 +18,10 @@ from pydantic import BaseModel, ConfigDict
 from cluster.config import RAY_ENVIRONMENT
 from cluster.configuration import RUNS
 from cluster.processes import age_mark, members, wait_until_gone
-from tasks.whole import write_whole
+from tasks.whole import read_back, write_whole
 
 PLACE = RUNS / "cluster"
-NODE, TOKEN, LOG = "node.json", "token", "ray.log"
+NODE, TOKEN, LOG, LOCK = "node.json", "token", "ray.log", ".lock"
 START_SECONDS = 180.0
 END_SECONDS = 20.0
 STARTED = "Ray runtime started."
@@ -44,9 +46,30 @@ class OwnNode(BaseModel):
 
 
 def own_node(place: Path = PLACE) -> OwnNode | None:
-    """The node that was started from this folder, running or not."""
+    """The node that was started from this folder, running or not. Raises ``ValueError`` where what
+    was remembered cannot be read back."""
     file = place / NODE
-    return OwnNode.model_validate_json(file.read_bytes()) if file.exists() else None
+    remedy = "put a copy back, or end the Ray that was started from here by hand and remove it"
+    return read_back(file, OwnNode.model_validate_json, remedy) if file.exists() else None
+
+
+@contextmanager
+def reserved(place: Path = PLACE) -> Iterator[None]:
+    """Room for one node, for the length of a ``with`` block: of two that start together each would
+    overwrite the other's token and ``node.json``, and ``down`` could end only one.
+
+    Raises ``ValueError`` while another process starts one, or a node of this folder runs.
+    """
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(
+                "another `maskahead cluster up` is under way in this folder; wait for it"
+            ) from error
+        check_free(place)
+        yield
 
 
 def check_free(place: Path = PLACE) -> None:
@@ -79,8 +102,8 @@ def start(arguments: list[str], address: str, is_head: bool, place: Path = PLACE
             start_new_session=True,
         )
     node = OwnNode(address=address, is_head=is_head, pid=process.pid, mark=age_mark(process.pid))
-    write_whole(place / NODE, node.model_dump_json(indent=1) + "\n")
-    try:
+    try:  # what cannot be remembered could not be ended later either
+        write_whole(place / NODE, node.model_dump_json(indent=1) + "\n")
         _await_start(process, log)
     except BaseException:
         end(node, place)

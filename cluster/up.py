@@ -34,7 +34,6 @@ def bring_up(options: UpOptions) -> Iterator[str]:
     """
     if options.address is not None:
         check_address(options.address, "--address")
-    PLACE.mkdir(parents=True, exist_ok=True)
     if options.address is None:
         yield from _start_head(options)
     else:

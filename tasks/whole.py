@@ -13,8 +13,12 @@ def write_whole(path: Path, text: str) -> None:
     """Replace a file at once: a reader, or a kill, never sees half of it. UTF-8, whatever the
     locale says."""
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)  # on a full disk it would take what room is left
+        raise
 
 
 def read_back(path: Path, read: Callable[[bytes], Read], remedy: str) -> Read:

@@ -26,7 +26,7 @@ def up(
         str | None,
         typer.Option(
             metavar="IP",
-            help="This machine's address for the others; 127.0.0.1 keeps a head to itself.",
+            help="This machine's address for the others; 127.0.0.1 where there are none.",
         ),
     ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of a head.")] = HEAD_PORT,
@@ -39,21 +39,21 @@ def up(
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Serve Ray's, on a head.")] = False,
 ) -> None:
     """Start a head, or join one; it runs until maskahead cluster down."""
-    from cluster.own_node import check_free
+    from cluster.own_node import reserved
 
-    check_free()
-    from cluster.up import UpOptions, bring_up
+    with reserved():
+        from cluster.up import UpOptions, bring_up
 
-    options = UpOptions(
-        address=address,
-        host=host,
-        port=port,
-        num_cpus=num_cpus,
-        num_gpus=num_gpus,
-        dashboard=dashboard,
-    )
-    for line in bring_up(options):
-        say(line)
+        options = UpOptions(
+            address=address,
+            host=host,
+            port=port,
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            dashboard=dashboard,
+        )
+        for line in bring_up(options):
+            say(line)
 
 
 @app.command(epilog="Example: maskahead cluster status")

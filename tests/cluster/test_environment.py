@@ -1,5 +1,6 @@
 """Which nodes may work together: the same versions, the same code; and what is sent to them."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from cluster.attaching import LEFT_OUT, check_head, find_head, shipped_code
 from cluster.environment import ROOMS, code_digest, differences, facts
-from cluster.own_node import OwnNode, end
+from cluster.own_node import NODE, OwnNode, end, own_node, reserved, start
 from cluster.processes import age_mark, children, members
 from cluster.status import cluster_status
 from cluster.up import UpOptions, bring_up, shown_token
@@ -54,7 +55,8 @@ def test_what_is_no_address_is_refused_with_what_is(
     with pytest.raises(ValueError, match="valid: local, auto, or HOST:PORT"):
         find_head(address)
     assert find_head("host:6379") == "host:6379"
-    assert find_head("auto") == "auto", "nothing was started here: Ray may look"
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.2:6379")
+    assert find_head("auto") == "10.0.0.2:6379", "nothing was started here: Ray looks"
 
 
 def test_options_of_the_commands_are_refused_by_their_own_names(
@@ -100,6 +102,39 @@ def test_the_processes_of_a_node_are_ended_whoever_else_ends_first(tmp_path: Pat
         assert end(node, tmp_path) == 3
     leader.wait()
     assert not [pid for pid, own in ours.items() if age_mark(pid) == own]
+
+
+def test_a_node_that_a_full_disk_cannot_remember_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, started = children(os.getpid()), dict[int, str]()
+
+    def full(path: Path, text: str) -> None:
+        started.update(children(os.getpid()).items() - before.items())
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("cluster.own_node.write_whole", full)
+    with pytest.raises(OSError, match="No space left"):
+        start(["--help"], "127.0.0.1:1", True, tmp_path)
+    assert started
+    assert not [pid for pid, mark in started.items() if age_mark(pid) == mark]
+
+
+def test_a_folder_starts_one_node_at_a_time(tmp_path: Path) -> None:
+    with (
+        reserved(tmp_path),
+        pytest.raises(ValueError, match="`maskahead cluster up` is under way in this folder"),
+        reserved(tmp_path),
+    ):
+        pass
+    with reserved(tmp_path):
+        pass
+
+
+def test_a_damaged_memory_of_a_node_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / NODE).write_text('{"address": "127.')
+    with pytest.raises(ValueError, match=rf"{NODE} cannot be read back \(.*by hand and remove it"):
+        own_node(tmp_path)
 
 
 def test_a_head_that_is_not_there_is_named_within_seconds() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from decoders.options import DecodeOptions
 from tasks.files import ResultsFile, digest_rows, read_prompts
+from tasks.whole import write_whole
 from tests.conftest import tiny_spec
 
 ROOT = Path(__file__).parents[2]
@@ -122,6 +123,13 @@ def test_a_file_of_another_run_is_refused_and_stays(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="says what wrote it"):
         ResultsFile(path, ["a", "b"], RUN)
     assert path.read_bytes() == before
+
+
+def test_what_cannot_be_written_whole_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()  # no file can take its place
+    with pytest.raises(OSError, match="directory"):
+        write_whole(tmp_path / "x", "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
 def test_a_file_is_utf_8_whatever_the_locale_says(tmp_path: Path) -> None:
