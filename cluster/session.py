@@ -2,6 +2,8 @@
 
 import logging
 import os
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,12 +51,29 @@ def connected(config: ClusterConfig) -> Iterator[bool]:
     """The same without a look at the nodes; yields whether this opened the connection."""
     is_new = not ray.is_initialized()
     if is_new:
-        connect(config)
+        with own_end():
+            connect(config)
     try:
         yield is_new
     finally:
         if is_new:
             ray.shutdown()
+
+
+@contextmanager
+def own_end() -> Iterator[None]:
+    """SIGTERM does behind the block what it did before, and interrupts it. Ray, as it connects,
+    sets a handler of its own that leaves with an error's exit code, and so with a failed run."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # nor does Ray set one there
+        return
+    told = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit as error:
+        raise KeyboardInterrupt from error
+    finally:
+        signal.signal(signal.SIGTERM, told)
 
 
 def connect(config: ClusterConfig) -> None:

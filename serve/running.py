@@ -81,8 +81,7 @@ def show(text: str) -> None:
 @contextmanager
 def until_told(cluster: ClusterConfig) -> Iterator[threading.Event]:
     """A session with the cluster, and what SIGTERM sets from then on: told once more, a process
-    that is ending goes on with that. (Ray, once connected, has a handler of its own, which leaves
-    at once, with the signal's number for an exit code.)"""
+    that is ending goes on with that."""
     ended = threading.Event()
     with session(cluster):
         signal.signal(signal.SIGTERM, lambda *_: ended.set())

@@ -15,6 +15,7 @@ from tests.cluster.test_tracking_server import free_port
 ROOT = Path(__file__).parents[2]
 
 OWN_CLUSTER = """
+import signal
 import ray
 from cluster.session import ClusterConfig, session
 
@@ -23,8 +24,10 @@ def import_packages():
     import actors, cluster, decoders, drafters, models, tasks
     return models.__file__
 
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 with session(ClusterConfig(num_cpus=1, object_store_bytes=80_000_000)) as resources:
     assert ray.is_initialized() and resources.nodes == 1 and resources.cpus == 1
+    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler, "it is Ray's"
     print(ray.get(import_packages.remote()))
 assert not ray.is_initialized()
 """
