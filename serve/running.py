@@ -3,7 +3,6 @@
 import logging
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +29,7 @@ from serve.config import ServeConfig
 from serve.ended_cluster import ClusterEnded, call_in_time
 from serve.keys import check_reach
 from serve.moves import ServedSettings, check_in_place
+from serve.port import check_port, reserved_port
 
 APPLICATION = "maskahead"
 SPARE_SECONDS = 30.0
@@ -57,7 +57,11 @@ def run_server(
     # Read once: keys that are added to a file later must not look like another application.
     opened = for_other_processes(config)
     up = serving if config.cluster.is_remote else until_the_cluster_ends
-    with until_told(config.cluster) as ended, up(opened, host, port) as url:
+    with (
+        reserved_port(host, port),
+        until_told(config.cluster) as ended,
+        up(opened, host, port) as url,
+    ):
         show(f"{config.model_name} answers on {url} (Ctrl-C ends it)")
         # Nothing but Ray has been started by this process.
         cluster = {} if config.cluster.is_remote else children(os.getpid())
@@ -239,13 +243,3 @@ def why_not_deployed() -> str:
     deployments = application.deployments.values() if application else ()
     lines = [line for found in deployments for line in found.message.splitlines() if line.strip()]
     return lines[-1].strip() if lines else ""
-
-
-def check_port(host: str, port: int) -> None:
-    """Raise ``ValueError`` for a port that cannot be listened on."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ValueError(f"port {port} on {host}: {error.strerror}") from error

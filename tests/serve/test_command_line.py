@@ -12,7 +12,8 @@ import yaml
 import maskahead
 from serve.api import build_api
 from serve.keys import VARIABLE, Keyring, read_keys
-from serve.running import check_port, url_of
+from serve.port import check_port, reserved_port
+from serve.running import url_of
 from serve.service import Service
 
 Run = Callable[..., tuple[int, str, str]]
@@ -117,3 +118,29 @@ def test_an_address_of_ipv6_is_one_to_listen_on() -> None:
         with pytest.raises(ValueError, match="on ::1: Address already in use"):
             check_port("::1", taken.getsockname()[1])
     check_port("::1", 0)
+
+
+def test_a_port_is_free_once_no_endpoint_listens_though_its_connections_linger() -> None:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as Ray Serve does
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            taken.accept()[0].close()
+            assert client.recv(1) == b""
+        with pytest.raises(ValueError, match=r"on 127\.0\.0\.1: Address already in use"):
+            check_port("127.0.0.1", port)
+    check_port("127.0.0.1", port)
+
+
+def test_of_two_endpoints_that_start_together_one_has_the_port() -> None:
+    with (
+        reserved_port("127.0.0.1", 1),
+        reserved_port("127.0.0.1", 2),
+        pytest.raises(ValueError, match=r"port 1 on .*: another maskahead serve starts or"),
+        reserved_port("127.0.0.1", 1),
+    ):
+        pass
+    with reserved_port("127.0.0.1", 1):
+        pass
