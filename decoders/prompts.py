@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from decoders.noise import row_seed
 from decoders.options import DecodeOptions, Temperature
 from decoders.request import Request
-from models.text import TextCodec
+from models.text import TextCodec, whole_text
 
 
 class PromptRow(BaseModel):
@@ -31,13 +31,8 @@ class PromptRow(BaseModel):
 
     @field_validator("prompt")
     @classmethod
-    def _whole_characters(cls, prompt: str | None) -> str | None:
-        try:
-            (prompt or "").encode()
-        except UnicodeEncodeError as error:  # JSON can spell an emoji that was cut in two
-            told = f"holds half of a surrogate pair, at character {error.start}, which is no text"
-            raise ValueError(told) from error
-        return prompt
+    def _whole_text(cls, prompt: str | None) -> str | None:
+        return None if prompt is None else whole_text(prompt)
 
     @model_validator(mode="after")
     def _one_prompt(self) -> "PromptRow":

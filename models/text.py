@@ -26,6 +26,17 @@ _PATTERNS = {
 }
 
 
+def whole_text(value: str) -> str:
+    """Text, which half of a surrogate pair is not: JSON can spell an emoji that was cut in two, and
+    no tokenizer takes it. Raises ``ValueError`` for it."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        told = f"half of a surrogate pair at character {error.start} is no text"
+        raise ValueError(told) from error
+    return value
+
+
 def train_tokenizer(
     texts: Iterable[str], vocab_size: int, cut: Literal["digits", "spaces"] = "digits"
 ):

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
+from models.text import whole_text
 from serve.neutral import shown
 
 MAX_STOPS = 16
@@ -30,17 +31,6 @@ _STOPS = WithJsonSchema(
     }
 )
 """What these fields take, which the values that they become do not say."""
-
-
-def whole_text(value: str) -> str:
-    """Text, which half of a surrogate pair is not: clients that cut strings amid an emoji send it,
-    and no tokenizer takes it."""
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        told = f"half of a surrogate pair at character {error.start} is no text"
-        raise ValueError(told) from error
-    return value
 
 
 Text = Annotated[str, AfterValidator(whole_text)]

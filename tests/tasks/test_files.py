@@ -34,7 +34,7 @@ def write(path: Path, *lines: str) -> Path:
         ('{"id": "b", "prompt": "x", "prompt_ids": [5]}', "exactly one of prompt and prompt_ids"),
         ('{"id": "b", "prompt_ids": ["x"]}', "prompt_ids.0: 'x' must be a valid integer"),
         ('{"id": "b", "prompt_ids": [5], "temperature": -1}', "temperature: -1 must be"),
-        (r'{"id": "b", "prompt": "cut \ud83d"}', "prompt: 'cut \\ud83d' holds half"),
+        (r'{"id": "b", "prompt": "cut \ud83d"}', "prompt: 'cut \\ud83d' half"),
         (r'{"id": "\ud83d", "prompt_ids": [5]}', "id: '\\ud83d' must be a valid string"),
         ('{"id": "a", "prompt_ids": [5]}', "id 'a' stands on line 1 already"),
     ],
