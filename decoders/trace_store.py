@@ -37,10 +37,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from decoders.options import DecodeOptions
@@ -48,6 +49,7 @@ from decoders.request import Request
 from decoders.stale import Stale
 from decoders.state import BlockEnd, masked_positions
 from decoders.trace import Trace, TracedState, group_blocks
+from models.invalid import one_line
 
 MANIFEST = "manifest.json"
 _ROW_FIELDS = (
@@ -66,7 +68,7 @@ class TraceManifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: int = 1
+    version: Literal[1] = 1
     target: str
     target_digest: str
     prompts_digest: str
@@ -108,7 +110,10 @@ class TraceStore:
         path = self.folder / MANIFEST
         if not path.exists():
             raise ValueError(f"{self.folder} holds no traces (no {MANIFEST})")
-        return TraceManifest.model_validate_json(path.read_bytes())
+        try:
+            return TraceManifest.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise ValueError(f"{path}: {one_line(error, TraceManifest)}") from error
 
     def recorded_ids(self) -> set[str]:
         """Ids of the requests that are on disk."""
@@ -147,7 +152,11 @@ class TraceStore:
         """The traces of one of the :meth:`parts`, or some of them."""
         path = self.folder / f"{part}.json"
         rows = json.loads(path.read_bytes())
-        arrays = load_file(path.with_suffix(".safetensors"))
+        tensors = path.with_suffix(".safetensors")
+        try:
+            arrays = load_file(tensors)
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"{tensors} is no readable safetensors file: {error}") from error
         return _unpack(rows, arrays, self.manifest(), wanted)
 
     def requests(self, part: str) -> list[Request]:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from decoders.loop import Decoder, decode
 from decoders.options import DecodeOptions
@@ -189,6 +188,24 @@ def test_a_folder_of_another_run_is_refused(field: str, value: object, tmp_path:
 def test_a_folder_without_traces_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no traces"):
         TraceStore(tmp_path).manifest()
-    (tmp_path / MANIFEST).write_text(json.dumps({"version": 1, "colour": "red"}))
-    with pytest.raises(ValidationError):
+
+
+@pytest.mark.parametrize(
+    ("change", "told"), [({"colour": "red"}, "colour: unknown key"), ({"version": 2}, "version: 2")]
+)
+def test_a_manifest_of_another_format_is_refused_in_one_line(
+    change: dict[str, object], told: str, tmp_path: Path
+) -> None:
+    content = json.loads(manifest(DecodeOptions()).model_dump_json()) | change
+    (tmp_path / MANIFEST).write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=rf"^[^\n]*manifest\.json: {told}[^\n]*$"):
         TraceStore(tmp_path).manifest()
+
+
+def test_a_damaged_part_is_named(tmp_path: Path) -> None:
+    options = DecodeOptions(max_new_tokens=1)
+    store = TraceStore.create(tmp_path, manifest(options))
+    store.append(recorded(options)[0][:1])
+    (tmp_path / "part-00000.safetensors").write_bytes(b"half a part")
+    with pytest.raises(ValueError, match=r"part-00000\.safetensors is no readable safetensors"):
+        list(store.load())
