@@ -25,7 +25,7 @@ from tasks.intervals import wilson_interval
 from tasks.problem import Problem, Verdict
 from tasks.registry import find_task
 from tasks.task import Selection
-from tasks.whole import write_whole
+from tasks.whole import read_back, write_whole
 
 REPLIES, SAMPLES, SUMMARY = "replies.jsonl", "samples.jsonl", "summary.json"
 
@@ -88,7 +88,7 @@ def score_folder(folder: Path, command: str, report: Report) -> dict[str, Any]:
     side = folder / f"{REPLIES}.run.json"
     if not side.exists():
         raise ValueError(f"{str(folder)!r} is no folder of an evaluation: it has no {side.name}")
-    run = json.loads(side.read_text(encoding="utf-8"))
+    run = read_back(side, _evaluation, "evaluate into another folder, or move both away")
     rows = [json.loads(line) for line in _whole_lines(folder / REPLIES)]
     verdicts: list[Verdict] = []
     for verdict in _verdicts(run["task"], rows):
@@ -100,6 +100,13 @@ def score_folder(folder: Path, command: str, report: Report) -> dict[str, Any]:
     summary = {"command": command, **summarise(samples, find_task(run["task"]).metrics), "run": run}
     write_whole(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
     return summary
+
+
+def _evaluation(data: bytes) -> dict[str, Any]:
+    """What made the replies; ``KeyError`` where that was no evaluation."""
+    run = {**json.loads(data)}
+    find_task(run["task"])
+    return run
 
 
 def _whole_lines(path: Path) -> list[bytes]:

@@ -114,7 +114,10 @@ def read_send(settings: Sequence[str]) -> dict[str, Any]:
         key, equals, value = setting.partition("=")
         if not equals or not key:
             raise ValueError(f"send {setting!r} must be KEY=VALUE, as in method=chain")
-        found[key] = yaml.safe_load(value)
+        try:
+            found[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ValueError(f"send {key}: {value!r} is not a YAML value") from error
     return found
 
 

@@ -89,7 +89,7 @@ def evaluate(
     given |= {"data": data, "shots_data": shots_data}
     selected = {name: value for name, value in given.items() if value is not None}
     either = "give --task NAME and --out DIR, or --rescore DIR alone"
-    if rescore is not None and (task or out or selected):
+    if rescore is not None and (task or out or selected or config != RunConfig()):
         raise ValueError(either)
     folder = rescore or out
     if folder is None or (rescore is None and task is None):

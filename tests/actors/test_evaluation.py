@@ -175,6 +175,9 @@ def test_the_command_decodes_scores_and_scores_again(
     assert "0.000  [0.000, 0.793]      0  1" in table
     assert maskahead.main(["eval", "--rescore", str(out)]) == 0
     assert capsys.readouterr().out == table
+    (out / "replies.jsonl.run.json").write_text('{"decode": {}}')
+    assert maskahead.main(["eval", "--rescore", str(out)]) == 2
+    assert "replies.jsonl.run.json cannot be read back ('task')" in capsys.readouterr().err
 
 
 def test_the_help_names_every_task(
@@ -192,6 +195,7 @@ def test_the_help_names_every_task(
         (["--task", "sums", "--out", "x"], "task 'sums' is not known; choose from code, gsm8k,"),
         (["--task", "words"], "give --task NAME and --out DIR, or --rescore DIR"),
         (["--rescore", "x", "--limit", "2"], "or --rescore DIR alone"),
+        (["--rescore", "x", "--method", "order"], "or --rescore DIR alone"),
         (["--task", "words", "--out", "x", "--shots", "2"], "shots 2: task words makes its"),
         (["--rescore", "nowhere"], "'nowhere' is no folder of an evaluation"),
     ],

@@ -170,3 +170,5 @@ def test_urls_and_own_fields_are_read() -> None:
         endpoint_of("url", "host:1", ())
     with pytest.raises(ValueError, match="must be KEY=VALUE"):
         endpoint_of("url", "http://host", ("method",))
+    with pytest.raises(ValueError, match=r"send method: '\[chain' is not a YAML value"):
+        endpoint_of("url", "http://host", ("method=[chain",))
