@@ -1,7 +1,9 @@
 """What ``maskahead train order`` and ``maskahead train sets`` share: their configuration, which
 traces are kept back, and the weights of a training that is not done."""
 
+import json
 from collections.abc import Iterable
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from drafters.features import MAX_BLOCK
 from drafters.training import Save
 from models.checkpoint import find_checkpoint, target_spec
 from models.config import TargetConfig
+from models.digests import digest
 from tasks.recordings import Recording
 
 PROGRESS = "progress.safetensors"
@@ -39,6 +42,14 @@ class TrainDrafterConfig(BaseModel):
         name = find_checkpoint(self.target.path).name
         target = self.target.model_copy(update={"path": name})
         return self.model_copy(update={"target": target}).model_dump(exclude={"out", "traces"})
+
+    @property
+    def digest(self) -> str:
+        """A short digest of all that decides the weights."""
+        decides = self.told()
+        del decides["training"]["log_every"]
+        told = json.dumps([decides, digest(find_checkpoint(self.target.path))], sort_keys=True)
+        return blake2b(told.encode(), digest_size=8).hexdigest()
 
 
 def check_learnable(config: TrainDrafterConfig, drafter: str) -> None:
@@ -71,28 +82,37 @@ def padded(rows: np.ndarray, width: int, empty: float) -> np.ndarray:
     return out
 
 
-def resume(model: nn.Module, out: Path) -> int:
-    """Take up saved weights; returns the step at which they were saved, 0 where there are none. The
-    optimizers' moments start afresh."""
-    path = out / PROGRESS
+def resume(model: nn.Module, config: TrainDrafterConfig) -> int:
+    """Take up the weights of an unfinished training; returns the step at which they were saved, 0
+    where there are none. The optimizers' moments start afresh.
+
+    Raises ``ValueError`` for those of another configuration: the card would tell them as its own.
+    """
+    path = Path(config.out) / PROGRESS
     if not path.exists():
         return 0
+    with safe_open(path, framework="pt") as file:
+        saved = file.metadata()
+    refused = (
+        f"out {config.out!r} holds the unfinished training of another {{}}; choose another folder, "
+        "or delete it"
+    )
+    if saved.get("config", config.digest) != config.digest:
+        raise ValueError(refused.format("configuration"))
     try:
         model.load_state_dict(load_file(path))
     except RuntimeError as error:
-        raise ValueError(
-            f"out {str(out)!r} holds the unfinished training of another network; choose another "
-            "folder, or delete it"
-        ) from error
-    with safe_open(path, framework="pt") as file:
-        return int(file.metadata()["step"])
+        raise ValueError(refused.format("network")) from error
+    return int(saved["step"])
 
 
-def saving(model: nn.Module, out: Path) -> Save:
-    """Keeps the weights in ``out``, for :func:`resume`."""
+def saving(model: nn.Module, config: TrainDrafterConfig) -> Save:
+    """Keeps the weights in the training's folder, for :func:`resume`."""
+    out, told = Path(config.out), config.digest
 
     def save(step: int) -> None:
         out.mkdir(parents=True, exist_ok=True)
-        save_file(model.state_dict(), out / PROGRESS, metadata={"step": str(step)})
+        metadata = {"step": str(step), "config": told}
+        save_file(model.state_dict(), out / PROGRESS, metadata=metadata)
 
     return save

@@ -137,9 +137,9 @@ def train_order(config: TrainOrderConfig, report: Callable[[dict], None]) -> Pat
     target = find_checkpoint(config.target.path)
     vocabulary = vocabulary_digest(target) if config.model.token_buckets else ""
     model = build_order_model(config.model.model_copy(update={"vocabulary": vocabulary}))
-    first_step = resume(model, out)
+    first_step = resume(model, config)
 
-    train_order_model(model, data, config.training, report, first_step, saving(model, out))
+    train_order_model(model, data, config.training, report, first_step, saving(model, config))
     model.config = calibrated(model, concatenate(kept_back), config.training)
     if drawn:
         margins, survived = (np.concatenate(part) for part in zip(*drawn, strict=True))

@@ -93,9 +93,9 @@ def train_sets(config: TrainSetsConfig, report: Callable[[dict], None]) -> Path:
             "record with a larger tau"
         )
     embeddings = read_embeddings(folder, spec)
-    first_step = resume(model, out)
+    first_step = resume(model, config)
 
-    train_sets_model(model, embeddings, data, training, report, first_step, saving(model, out))
+    train_sets_model(model, embeddings, data, training, report, first_step, saving(model, config))
     model.config = calibrated(model, embeddings, concatenate(kept_back), training)
     report(model.config.model_dump(include={"pass_temperature", "token_temperature"}))
     save_sets_model(model, out)

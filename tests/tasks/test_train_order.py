@@ -106,17 +106,20 @@ def test_what_is_learnt_from_is_what_drafting_reads(folder: Path) -> None:
     assert checked > 40
 
 
-def test_an_unfinished_training_of_another_network_is_refused(folder: Path) -> None:
+def test_an_unfinished_training_of_another_configuration_is_refused(folder: Path) -> None:
+    """Its weights would be told as this one's."""
+
     def interrupt(row: dict) -> None:
         if row.get("step") == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         train_order(config(folder, steps=8), interrupt)
-    other = config(folder, steps=8).model_dump()
-    other["model"]["token_buckets"] = 0
-    with pytest.raises(ValueError, match=r"out .* unfinished training of another network"):
-        train_order(TrainOrderConfig.model_validate(other), lambda row: None)
+    for section, change in (("model", {"token_buckets": 0}), ("training", {"steps": 4})):
+        other = config(folder, steps=8).model_dump()
+        other[section] |= change
+        with pytest.raises(ValueError, match=r"out .* unfinished training of another config"):
+            train_order(TrainOrderConfig.model_validate(other), lambda row: None)
 
 
 @pytest.mark.parametrize(
