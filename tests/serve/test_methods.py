@@ -53,8 +53,8 @@ def test_a_method_whose_drafter_is_not_loaded_is_refused_with_those_that_are(
     found = asyncio.run(ask(service, {"maskahead": {"method": "sets"}}))
     assert found.status_code == 400
     said = found.json()["error"]["message"]
-    assert "decode.method sets" in said
-    assert "valid here: standard, threshold, chain, wtree, order" in said
+    assert "maskahead.method sets" in said
+    assert "valid: chain, order, standard, threshold, wtree" in said
     assert isinstance(service.backend, LocalBackend)
     assert "sets" not in service.backend.batching.engine.proposers
     assert service.config.decode == DecodeOptions(method="chain", budget=4, max_new_tokens=24)
