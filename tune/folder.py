@@ -126,7 +126,11 @@ def open_folder(runs: Path, name: str | None, resume: bool, config: SweepConfig)
         return folder
     folder = SweepFolder(_make(runs, name))
     content = {"sweep_id": uuid.uuid4().hex, "config": config.model_dump(mode="json")}
-    folder.write(CONFIG, json.dumps(content, indent=2) + "\n")
+    try:
+        folder.write(CONFIG, json.dumps(content, indent=2) + "\n")
+    except OSError:
+        folder.path.rmdir()  # it would be in the way of this sweep, and nothing to resume
+        raise
     return folder
 
 

@@ -1,5 +1,6 @@
 """A sweep's folder: numbered or named, locked to one configuration, found again to resume."""
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,17 @@ def test_a_taken_name_is_refused_and_says_how_to_resume(tmp_path: Path) -> None:
     open_folder(tmp_path, "mine", False, CONFIG)
     with pytest.raises(ValueError, match=r"'mine'.*--resume"):
         open_folder(tmp_path, "mine", False, CONFIG)
+
+
+def test_a_sweep_that_a_full_disk_keeps_from_beginning_leaves_its_name_free(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            open_folder(tmp_path, "mine", False, CONFIG)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert open_folder(tmp_path, "mine", False, CONFIG).name == "mine"
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden"])
