@@ -18,9 +18,11 @@ def reserved_port(host: str, port: int) -> Iterator[None]:
         try:
             held.bind(f"\0maskahead serve {host} {port}")  # abstract: it ends with the process
         except OSError as error:
-            raise ValueError(
-                f"port {port} on {host}: another maskahead serve starts or runs there"
-            ) from error
+            if error.errno == errno.EADDRINUSE:
+                raise ValueError(
+                    f"port {port} on {host}: another maskahead serve starts or runs there"
+                ) from error
+            # Systems without abstract names (all but Linux) reserve nothing.
         yield
 
 
